@@ -65,7 +65,7 @@ def texts_of(path):
 
 
 def files_of(named):
-    """What --text names, else the corpus that Python reads without a further package: the .gz."""
+    """Returns the texts of --text, else of the .gz corpus, which Python reads without a further package."""
     files = [pathlib.Path(f) for f in named or sorted((ROOT / "data" / "train").rglob("*.json.gz"))]
     for path in files:
         if path.suffix == ".zst":
@@ -83,7 +83,7 @@ def sequences(folder, files, length, count):
     end = json.loads((folder / "config.json").read_text()).get("eos_token_id")
     rows, ids = [], []
     for path in files:
-        share, first = -(-count // len(files)), len(rows)  # of every file alike
+        share, first = -(-count // len(files)), len(rows)  # equal shares of the files
         for text in texts_of(path):
             ids += tokenizer(text, add_special_tokens=False)["input_ids"] + ([end] if end is not None else [])
             while len(ids) >= length and len(rows) - first < share:

@@ -1,4 +1,4 @@
-"""What an expert-router coupling loss of 0 leaves open (docs/coupling.md). Needs numpy.
+"""Shows what an expert-router coupling loss of 0 leaves open (docs/coupling.md). Needs numpy.
 
     python examples/loss_and_sign.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is couplet.erc_loss worth beside the paper's pseudo-code in eager PyTorch?
+"""Compares couplet.erc_loss with the paper's pseudo-code in eager PyTorch: time and memory.
 
 Names:    n experts, d model width, D expert width, router [n,d], gates [n,D,d]; f32, CPU.
 Subjects: forward and backward of couplet.erc_loss by the C library, of the same in plain torch
@@ -31,7 +31,7 @@ SUBJECTS = ("library", "plain", "reference")
 
 SMALL = [(n, d, d // part) for n, d, part in itertools.product((8, 16, 64, 256), (64, 512, 2048), (2, 4))]
 MOST_BYTES, PAIRS, RUN = 1 << 28, 15, 0.02
-LEAST, LARGE, LARGE_MEDIAN = 0.95, 1 << 22, 1.5  # of the interval; the median where n D d is above LARGE
+LEAST, LARGE, LARGE_MEDIAN = 0.95, 1 << 22, 1.5  # bars: the interval's lower end; the median where n D d is above LARGE
 
 
 def arguments():

@@ -179,7 +179,7 @@ class Llama:
 
 
 def questions_of(task, samples, tokenizer, contexts):
-    """What couplet asked, as ids."""
+    """Returns the requests of couplet as ids."""
 
     def encode(text):
         return tokenizer.encode(text, add_special_tokens=False).ids

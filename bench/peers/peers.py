@@ -1,6 +1,6 @@
-"""What the programs of this folder share: the machine in one line, medians of runs taken in turn,
-resident memory of this process. A bare speed of a shared machine says little; what counts is the
-ratio to a plain product that ran in the same minutes."""
+"""Functions that the programs of this folder share: the machine in one line, medians of runs taken in turn,
+resident memory of this process. A bare speed of a shared machine says little: compare the ratio to a plain
+product that ran in the same minutes."""
 
 import math
 import os

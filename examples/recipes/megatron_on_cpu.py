@@ -1,5 +1,5 @@
-"""What Megatron-Core needs to run on a CPU, a stub of Transformer Engine's GroupedLinear, and a tiny GPT model
-whose experts are spread over two processes."""
+"""Replacements with which Megatron-Core runs on a CPU, a stub of Transformer Engine's GroupedLinear, and a tiny GPT
+model whose experts are spread over two processes."""
 
 import contextlib
 from unittest import mock
@@ -54,7 +54,7 @@ class GroupedLinear(torch.nn.Module):
         for i in range(num_gemms):
             weight = torch.nn.Parameter(torch.empty(output_size, input_size))
             init_method(weight)
-            weight.allreduce = False  # of an expert: other processes have others
+            weight.allreduce = False  # an expert's weight: other processes have others
             self.register_parameter(f"weight{i}", weight)
 
     def forward(self, x, m_splits):

@@ -17,7 +17,7 @@ from olmo_core.train.train_module import TransformerDataParallelConfig, Transfor
 LENGTH, STEPS, ROWS = 16, 5, 8  # rows of a step: two micro-batches of two in each process
 
 
-def gather(x, indices, bin_ids, bins, top_k):
+def gather_rows(x, indices, bin_ids, bins, top_k):
     return x[indices // top_k]
 
 
@@ -26,7 +26,7 @@ def scatter(x, indices, bin_ids, weights, bins, top_k):
     return placed.view(-1, top_k, x.shape[-1]).sum(1)
 
 
-ops.gather, ops.scatter = gather, scatter
+ops.gather, ops.scatter = gather_rows, scatter
 
 
 class Rows(DataLoaderBase):

@@ -1,5 +1,5 @@
-"""What the recipes share: a tiny model and rows of ids, where yours stand, and Check, which holds the
-gradients that a trainer hands to its optimizer against gradients computed by hand."""
+"""Code that the recipes share: a tiny model and rows of ids in place of yours, and Check, which compares the
+gradients that a trainer hands to its optimizer with gradients computed by hand."""
 
 import copy
 
@@ -87,11 +87,11 @@ class Check:
         self.hooked, self.batches, self.values, self.worst = hooked, [], [], 0.0
 
     def __enter__(self):
-        def keep(module, args, kwargs):
+        def keep_batch(module, args, kwargs):
             if module.training:
                 self.batches.append(copy.deepcopy({name: kwargs[name] for name in ("input_ids", "labels")}))
 
-        self.hooks = [self.model.register_forward_pre_hook(keep, with_kwargs=True)]
+        self.hooks = [self.model.register_forward_pre_hook(keep_batch, with_kwargs=True)]
         if self.hooked:
             self.hooks.append(register_optimizer_step_pre_hook(lambda *_: self.step()))
         return self

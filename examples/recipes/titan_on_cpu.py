@@ -1,4 +1,4 @@
-"""What torchtitan needs to run on a CPU: a device without memory figures, torch's attention in place of
+"""Replacements with which torchtitan runs on a CPU: a device without memory figures, torch's attention in place of
 FlexAttention, which has no backward pass there, and rows of random ids. Import it before torchtitan.trainer."""
 
 import collections

@@ -38,7 +38,7 @@ class ErcTrainer(Trainer):
 
     def forward_backward_step(self, **batch):
         loss = super().forward_backward_step(**batch)
-        self.erc.backward()  # of a step the first micro-batch's call alone adds something
+        self.erc.backward()  # only the call of a step's first micro-batch adds gradients
         return loss
 
 

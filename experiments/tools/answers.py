@@ -37,7 +37,7 @@ WORDS = {
         for letter, arm in zip(letters, ("centred", "router only", "experts only"))
     },
 }
-SIGNS = {"1a": 1, "1b": -1, "1c": 1, "1d": -1, "1e": 1, "1f": -1, "1g": 1}  # of the hypothesis of question 1
+SIGNS = {"1a": 1, "1b": -1, "1c": 1, "1d": -1, "1e": 1, "1f": -1, "1g": 1}  # signs by the hypothesis of question 1
 EQUAL = 0.01  # nats a token, question 4
 REACHED = 0.20  # router_cos, question 2
 PLACES = {"bpb": 4, "nats": 3, "": 3}
@@ -147,8 +147,8 @@ class Answers:
         return rank_correlation(*map(list, zip(*pairs)))
 
     def effect(self, figure, name):
-        """Of block B (hypothesis_tests.factorial): "z", "balance", or an interaction as "z x arm"; no test but those of
-        question 2."""
+        """Returns an effect of block B (hypothesis_tests.factorial): "z", "balance", or an interaction as "z x arm". Only
+        those of question 2 are tests."""
         mean, half, p = tests.factorial(self.figure_of, figure, interactions=True)[name]
         return Interval(mean, mean - half, mean + half, p, None)
 
@@ -157,7 +157,7 @@ class Answers:
         return {cell: self.table.mean(figure, "b-" + "-".join([*cell, "vanilla"])) for cell in CELLS}
 
     def causes(self):
-        """Of question 2: which tests are significant, and where the paper's router_cos is reached."""
+        """Returns the sentence of question 2: the significant tests, and where the paper's router_cos is reached."""
         means = self.vanilla_cells()
         where = [f"{'-'.join(cell)} ({number(mean, '2')})" for cell, mean in means.items() if mean <= REACHED]
         return f"{self.standings(['2a', '2b', '2c', '2d', '2e', '2f'])}; router_cos is at most {REACHED:.2f} in " + (
@@ -171,7 +171,7 @@ class Answers:
         return "confirmed" if mean > 0 and standing else "dropped"
 
     def arm(self, name):
-        """Of 4a or 4b."""
+        """Returns the sentence of test 4a or 4b."""
         one, words = self.test(name), []
         if self.standing[name]:
             words.append("worse" if one.mean > 0 else "better")

@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from couplet.compare._statistics import half, spread, student_cdf, student_quantile  # noqa: E402
 
-LEVEL = 0.045  # of one false rejection or more; a little below 5 %, since residuals are not normal
+LEVEL = 0.045  # probability of a false rejection; a little below 5 %, since residuals are not normal
 A, B, C, D, E = (range(*ends) for ends in ((100, 110), (120, 123), (130, 132), (140, 150), (150, 156)))
 WEIGHT = {
     "1a": 1,

@@ -39,7 +39,7 @@ WORK = ROOT / "build" / "experiments"  # runs with their checkpoints
 LIST = runs_table.LIST
 KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
-MOST_EXPERTS = 64  # of a run whose matrices are recorded in git
+MOST_EXPERTS = 64  # git has the matrices of runs with no more experts
 # Which tasks, with the words of `couplet eval`.
 TASKS = {
     ",".join(task for task in runs_table.TASKS if task != "mmlu"): [],
@@ -47,7 +47,7 @@ TASKS = {
 }  # its rows here are of that split
 
 
-def say(*words):
+def print_now(*words):
     print(*words, flush=True)
 
 
@@ -161,7 +161,7 @@ def record_start(run, to):
 
 
 def measured(program, run):
-    """What the checkpoint holds, as `couplet inspect` says."""
+    """Returns the report of `couplet inspect` on the checkpoint."""
     report = WORK / f"{run.name}.report.json"
     couplet(
         program,
@@ -354,7 +354,7 @@ def record(program, name):
 
 
 def spread(rows):
-    """Of runs' figures by layer: the layers' mean, its mean and deviation over runs, and each layer's
+    """Summarises figures of runs by layer: the layers' mean, its mean and deviation over runs, and each layer's
     mean over runs."""
     rows = [row for row in rows if row]
     if not rows:
@@ -405,7 +405,7 @@ def draw(experiment, comparison, folder):
 
 
 def summary(report, experiment):
-    """Of compare's report: the figures the experiment is about, and all pairs."""
+    """Returns the parts of compare's report that the experiment needs: its figures, and all pairs."""
     keep = experiment["figures"]
     return {
         "point_tokens": report["point_tokens"],
@@ -477,14 +477,14 @@ def conclude(program, experiment):
         results["equal_time"] = at_equal_time(experiment)
     pictures = draw(experiment, comparison, folder)
     (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
-    say(f"{experiment['folder']}: results.json and {len(pictures)} pictures written")
+    print_now(f"{experiment['folder']}: results.json and {len(pictures)} pictures written")
 
 
 # ---- the cost, measured ----
 
 
 def run_seconds(program, arm, steps):
-    """Of a whole run in which only the last step is logged: a logged step also computes the coupling figures."""
+    """Measures a whole run in which only the last step is logged: a logged step also computes the coupling figures."""
     run = WORK / "cost"
     shutil.rmtree(run, ignore_errors=True)
     settings = LIST["runs"][arm]["settings"]
@@ -533,7 +533,7 @@ def planned(program, arm):
 
 
 def planned_at_size(program):
-    """What `couplet plan` says of the paper's models: {name: shares of the vanilla model's work and memory}."""
+    """Returns the plans of the paper's models: {name: shares of the vanilla model's work and memory}."""
     found = {}
     for name in ("paper-3b", "paper-15b"):
         config = ROOT / "configs" / f"{name}.yaml"
@@ -582,7 +582,7 @@ def measure_cost(program, experiment, rounds=5):
     folder = HOME / experiment["folder"]
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(rounded(results), indent=1) + "\n")
-    say(f"{experiment['folder']}: measured")
+    print_now(f"{experiment['folder']}: measured")
 
 
 # ---- the whole ----
@@ -616,20 +616,20 @@ def show(names):
     recorded = records.names()
     for name in names:
         begun = (WORK / name).exists()
-        say(f"{name:28} {'recorded' if name in recorded else 'begun' if begun else '-'}")
+        print_now(f"{name:28} {'recorded' if name in recorded else 'begun' if begun else '-'}")
 
 
 def make_all(program, names, jobs, make=record):
     recorded = records.names()
     missing = [name for name in names if (name in recorded) == (make is not record)]
-    say(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
+    print_now(f"{len(names)} runs, {len(missing)} of them to be made, {jobs} at a time")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         waiting = {pool.submit(make, program, name): name for name in missing}
         for done in concurrent.futures.as_completed(waiting):
             error = done.exception()
             failed += error is not None
-            say(f"{waiting[done]}: {error or ('written' if make is weights_again else 'recorded')}")
+            print_now(f"{waiting[done]}: {error or ('written' if make is weights_again else 'recorded')}")
     return failed
 
 
@@ -663,7 +663,7 @@ def main():
             if how.measure:
                 measure_cost(how.couplet, experiment)
             else:
-                say(f"{experiment['folder']}: is measured with --measure (make: MEASURE=1) alone")
+                print_now(f"{experiment['folder']}: is measured with --measure (make: MEASURE=1) alone")
         elif {*names_of([experiment])} <= {*records.names()}:
             conclude(how.couplet, experiment)
     return failed > 0

@@ -41,7 +41,8 @@ FIGURES = {name: path for name, (path,) in figures_of("report.json").items()}
 STARTED, TRAINED = figures_of("start.json"), figures_of("metrics.jsonl")
 # Tasks with rows in data/eval whose score is bits per byte of the right answer, as in OLMoE's own evaluations.
 TASKS = ("arc_challenge", "boolq", "commonsense_qa", "copa", "hellaswag", "mmlu", "winogrande")
-OF_AOE = {"model.aoe_rank": "43", "erc.weight": "0", "z.weight": "0"}  # what model.router=aoe changes, if not set
+# Settings that model.router=aoe changes, if not set.
+OF_AOE = {"model.aoe_rank": "43", "erc.weight": "0", "z.weight": "0"}
 STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
 LAST = 10  # recorded lines over which balance_loss is averaged
 
@@ -69,7 +70,7 @@ def line_layers(line, names):
 
 
 def settings_of(arm):
-    """What a run of the arm sets on top of base.yaml, besides its seed."""
+    """Returns the settings of the arm on top of base.yaml, without the seed."""
     entry = LIST["runs"][arm]
     return [*(LIST["short"] if entry.get("short") else []), *entry["settings"]]
 

@@ -165,7 +165,7 @@ class Page:
             elif kind and kind != "#":
                 raise ValueError(f"{path}: neither let nor literal: {line}")
 
-    def got(self, expression):
+    def value_of(self, expression):
         try:
             return eval(expression, self.names)
         except (
@@ -184,8 +184,8 @@ class Page:
     def value(self, words):
         expression, _, form = (part.strip() for part in words.rpartition(";"))
         if FORM.fullmatch(form):
-            return printed(self.got(expression), form)
-        value = self.got(words)
+            return printed(self.value_of(expression), form)
+        value = self.value_of(words)
         if not isinstance(value, (str, int)):
             raise ValueError(f"{self.path}: {words}: a number without a form")
         return str(value)
@@ -207,7 +207,7 @@ class Page:
     def claims(self):
         """Those that are not true."""
         for found in CLAIM.finditer(self.body):
-            if found[1] is not None and not self.got(found[1]):
+            if found[1] is not None and not self.value_of(found[1]):
                 yield f"{self.path}: not true: {found[1]}"
 
     def misplaced(self):
@@ -222,8 +222,8 @@ class Page:
                 yield f"{self.path}: a comment that is neither a claim nor of a value: {line[:60]}"
 
     def numbers(self):
-        """What is wrong: numbers that are in no expression, no code, no address and no literal; literals that are not
-        there."""
+        """Returns the faults of the page: numbers that are in no expression, code, address or literal, and literals that
+        the page does not have."""
         text = re.sub(r"^    .*", "", self.read(r"\2{}"), flags=re.M)
         text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
         for literal in sorted(self.literals, key=len, reverse=True):  # a short one may be part of a long one
@@ -299,7 +299,7 @@ def both(table, experiment, results):
 
 
 def disagreements(table):
-    """What is wrong: figures of a results.json (experiments/tools/make.py) that are not those of the table."""
+    """Returns figures of a results.json (experiments/tools/make.py) that differ from the table."""
     for experiment in json.loads((HOME / "list.json").read_text())["experiments"]:
         here = HOME / experiment["folder"] / "results.json"
         if experiment.get("cost") or not here.exists():

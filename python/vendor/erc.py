@@ -26,7 +26,7 @@ are not supported. There is no state, no hook, and torch is the only dependency.
 import torch
 import torch.distributed as dist
 
-NUMBERS_AT_ONCE = 1 << 24  # of gates and responses, in f32
+NUMBERS_AT_ONCE = 1 << 24  # most numbers of gates and responses at once, in f32
 LOW = 0xFFFFFFFF
 
 
@@ -108,7 +108,7 @@ class _Erc(torch.autograd.Function):
         least = alpha * (1 - (3 + (24 + d**0.5) / D**0.5) * torch.finfo(proxies.dtype).eps)
         in_rows, in_cols = (M >= least * own[:, None]) & others, (M >= least * own_here) & others
         loss = ((rows.clamp(min=0) + cols.clamp(min=0)) * others).sum() / n**2  # NaN stays NaN
-        active = in_rows.sum(1, dtype=M.dtype)                                  # of each row, in all columns
+        active = in_rows.sum(1, dtype=M.dtype)                                  # by row, in all columns
         if group is not None:
             sums = torch.cat((loss[None], active))
             dist.all_reduce(sums, group=group)
