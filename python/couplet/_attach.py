@@ -61,17 +61,17 @@ def _zero(like: Optional[Tensor]) -> Tensor:
 
 
 def _parts(found: List[List[Weight]]) -> List[Tensor]:
-    """All parameters that the weights are computed from."""
+    """Returns all parameters from which the weights are computed."""
     return [part for many in found for weight in many for part in weight.parts]
 
 
 def _that_learn(found: List[List[Weight]]) -> List[Any]:
-    """Those that need a gradient, not kept alive."""
+    """Returns weak references to the parameters that need a gradient."""
     return [weakref.ref(p) for p in _parts(found) if p.requires_grad]
 
 
 def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef]]:
-    """The `.grad` of each of the weak references to parameters, if it has one; nothing is kept alive."""
+    """Returns each weakly referenced parameter with its `.grad`, if it has one. Nothing is kept alive."""
     there = [(part, part().grad) for part in parts if part() is not None]
     return [(part, TensorWeakRef(gradient)) for part, gradient in there if gradient is not None]
 
@@ -86,12 +86,12 @@ def _is_there(part: Any, gradient: TensorWeakRef) -> bool:
 
 
 def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
-    """A parameter that every optimizer step changes: the first router, unless it is frozen."""
+    """Returns a parameter that every optimizer step changes: the first router, unless it is frozen."""
     return next((p for p in _parts(found) if p.requires_grad), None)
 
 
 class _Ready(torch.autograd.Function):
-    """A loss [] whose gradients are there already."""
+    """A loss [] whose gradients exist already."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: List[Optional[Tensor]], *leaves: Tensor) -> Tensor:
@@ -311,7 +311,7 @@ class Erc:
         return result
 
     def _reduced(self, values: List[Tensor]) -> Tensor:
-        """Their mean or sum, on the device of the first layer."""
+        """Returns the mean or sum of the values, on the device of the first layer."""
         total = torch.stack([one.to(values[0].device) for one in values]).sum()
         return total / len(values) if self.reduction == "mean" else total
 
@@ -400,7 +400,7 @@ class Erc:
         return self._has_loss
 
     def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
-        """The loss of this step, `value` before the weight, counts."""
+        """Marks the loss of this step, `value` before the weight, as counted."""
         self._sum = value if self._sum is None else self._sum + value
         self._evaluations, self._counts = self._evaluations + 1, self._counts + 1
         self._has_loss, self._counted, self._counted_by = True, [weakref.ref(p) for p in _parts(found)], of_result
@@ -416,13 +416,13 @@ class Erc:
         return float(self.weight * (self.accumulation if divided_by is None else number(divided_by, "divided_by")))
 
     def _deltas(self, found: List[List[Weight]]) -> Iterator[Optional[Tensor]]:
-        """The noise [n, d] of each layer; None: its own evaluation draws it, or there is none."""
+        """Returns the noise [n, d] of each layer, or None where the layer's own evaluation draws noise or uses none."""
         if self._spread() is not None:
             return iter([None] * len(found))
         return _step.deltas(self.layers, found, self.noise, self.seed, self.step)
 
     def _layer_loss(self, layer: Layer, weights: List[Weight], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
-        """L [] of one layer, before the weight, and M."""
+        """Returns L [] of one layer, before the weight, and M."""
         router, gates = layer.router(weights), layer.gates(weights)
         noise = self.noise if delta is None else "drawn"
         if self._spread() is None:
@@ -460,7 +460,7 @@ class Erc:
         )
 
     def _spread(self) -> Any:
-        """parallel.Processes; None: every process has all experts."""
+        """Returns the parallel.Processes, or None where every process has all experts."""
         if self.group is None and self.tensor_group is None:
             return None
         from .parallel import Processes
@@ -492,7 +492,7 @@ class Erc:
         )
 
     def _are_gone(self) -> bool:
-        """Whether all the gradients that the loss was added to are."""
+        """Whether all the gradients that the loss was added to are gone."""
         return bool(self._written) and not any(_is_there(*one) for one in self._written)
 
     def _changed_unseen(self, found: List[List[Weight]]) -> bool:
@@ -546,7 +546,7 @@ class Erc:
         _note_attached(self)
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """After a step of any optimizer of torch."""
+        """Updates the state after a step of any optimizer of torch."""
         counted = {id(p) for p in (then() for then in self._counted) if p is not None}
         if not any(id(p) in counted for group in optimizer.param_groups for p in group["params"]):
             self._other_steps += bool(counted)
@@ -555,7 +555,7 @@ class Erc:
             self._stepped = self._hook_is_seen = True
 
     def _check_step(self) -> None:
-        """Whether an optimizer's step was right for the loss: it had it, and once."""
+        """Checks that an optimizer's step had the loss, once."""
         if self._made_them and self._are_gone():
             self._warn_once(
                 "the gradients that erc.backward() made are gone at the optimizer's step: where zero_grad() has "
@@ -612,7 +612,7 @@ class Erc:
 
     @torch.no_grad()
     def _of_matrices(self, per_layer: bool) -> Dict[str, Tensor]:
-        """Name -> [], of the last M of each layer."""
+        """Returns name -> [], from the last M of each layer."""
         each = [
             {
                 f"proxy_{name}": value.to(self.matrices[0].device)
@@ -688,7 +688,7 @@ class Erc:
         return result
 
     def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
-        """Layer's number -> name -> value; one synchronisation a layer."""
+        """Returns layer's number -> name -> value; one synchronisation a layer."""
         result = {}
         for layer, weights in zip(self.layers, self._weights()):
             f = _figures.of_layer(

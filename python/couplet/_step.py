@@ -110,7 +110,7 @@ class Evaluation:
         return told or p.dtype
 
     def _gradient_of(self, p: Tensor, is_covered: bool) -> Tensor:
-        """p's, made where there is none; it may hold anything if every number of it will be written."""
+        """Returns p's gradient, made where it is missing; a new one holds anything if all of it will be written."""
         gradient = getattr(p, self.attribute, None)
         if gradient is None:
             dtype, strides = self._dtype(p), torch.empty_like(p, device="meta").stride()
@@ -177,7 +177,7 @@ class Evaluation:
 def deltas(
     layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int, step: int
 ) -> Iterator[Optional[Tensor]]:
-    """[n, d] of each layer; None where the layer's own evaluation draws it, or there is none."""
+    """Returns [n, d] of each layer, or None where the layer's own evaluation draws it."""
     if noise == "none" or _plain.is_for(found[0][0].parameter.device):
         yield from (None for _ in layers)
         return

@@ -29,7 +29,7 @@ AnyErc = TypeVar("AnyErc", bound=_attach.Erc)
 
 
 def config_of(model: nn.Module) -> Dict[str, Any]:
-    """Without what it says of quantised weights: of a model in memory the parameters say it, each of itself."""
+    """Returns the config without entries on quantised weights: parameters in memory show these themselves."""
     config: Any = getattr(model, "config", None)
 
     def without(level: Dict[str, Any]) -> Dict[str, Any]:
@@ -238,7 +238,7 @@ def _check_model(erc: _attach.Erc, trainer: Any) -> None:
 
 
 def _join_steps(erc: _attach.Erc, trainer: Any) -> None:
-    """Gradients behind the last micro-batch: its activations are gone, and gradients are not yet clipped."""
+    """Adds gradients behind the last micro-batch: activations are gone, and gradients are not yet clipped."""
     inner = trainer.training_step
 
     def training_step(*args: Any, **more: Any) -> Any:
@@ -285,7 +285,7 @@ def _scale_of(trainer: Any) -> Union[float, Tensor]:
 
 
 def _need_transformers() -> None:
-    """Older Trainers do not say by how many micro-batches they divide (_divisor): that came with 4.55."""
+    """Refuses Transformers before 4.56, whose Trainers may not say by how many micro-batches they divide (_divisor)."""
     import transformers
 
     numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
@@ -297,7 +297,7 @@ def _need_transformers() -> None:
 
 
 def _divisor(trainer: Any, num_items_in_batch: Any) -> int:
-    """By how much Trainer.training_step divides what compute_loss returns."""
+    """Returns the number by which Trainer.training_step divides the result of compute_loss."""
     scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
     if scaled is None:
         scaled = (

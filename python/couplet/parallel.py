@@ -36,7 +36,7 @@ from .ops._job import Job, Phases, Result
 
 @dataclass(frozen=True)
 class Processes:
-    """Over which processes the experts of a layer are spread."""
+    """The processes over which the experts of a layer are spread."""
 
     expert: Optional[dist.ProcessGroup]  # n / p experts each
     tensor: Optional[dist.ProcessGroup]  # D / p rows of each expert; both: None is no group, not the world
@@ -47,12 +47,12 @@ class Processes:
 
 
 def processes_of(group: Optional[dist.ProcessGroup], tensor_group: Optional[dist.ProcessGroup]) -> Processes:
-    """As arguments say it: the world, if neither is given."""
+    """Returns the processes that the arguments name: the world, if neither is given."""
     return Processes(dist.group.WORLD if group is None and tensor_group is None else group, tensor_group)
 
 
 def run_together(jobs: List[Job], spread: Processes) -> List[Result]:
-    """The layers `jobs`, phase by phase: each exchange is one collective for all of them."""
+    """Runs the layers `jobs`, phase by phase: each exchange is one collective for all of them."""
     layers = [_operator.start(job) for job in jobs]
     parts: List[Any] = [next(layer) for layer in layers]
     if spread.tensor is not None:
@@ -89,7 +89,7 @@ def _gather_parts(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> Li
 
 
 def _sum(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
-    """Each tensor's sum over the processes, by one all-reduce in the widest dtype of them: whole numbers stay exact."""
+    """Returns each tensor's sum over the processes, by one all-reduce in the widest dtype: integers stay exact."""
     if not parts or group is None:
         return parts
     widest = functools.reduce(torch.promote_types, (part.dtype for part in parts))
@@ -114,7 +114,7 @@ def _listed(matrices: Any) -> List[Any]:
 
 
 def _count(matrices: Any) -> int:
-    """Experts here; 0 where it is unknown, which `arrange` refuses."""
+    """Returns the number of experts here; 0 where it is unknown, which `arrange` refuses."""
     if isinstance(matrices, Tensor):
         return matrices.shape[0] if matrices.dim() else 0
     return len(matrices) if hasattr(matrices, "__len__") else 0
@@ -150,7 +150,7 @@ def _check_experts(n: int, count: int, size: int) -> None:
 
 
 def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.device:
-    """Where the processes' words are exchanged: on the CPU if the group can."""
+    """Returns the device on which the processes exchange words: the CPU if the group can."""
     devices = getattr(group or dist.group.WORLD, "_device_types", None)
     if devices is not None and not any(d.type == "cpu" for d in devices):
         return torch.device(devices[0].type, torch.get_device_module(devices[0].type).current_device())
@@ -160,7 +160,7 @@ def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.dev
 def _words_of_all(
     words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device
 ) -> List[Dict[str, str]]:
-    """Those of every process; of this one alone where all have said the same."""
+    """Returns the words of every process, or of this one alone where all have sent the same."""
     own, world = json.dumps(words).encode(), dist.get_world_size(group)
     said = torch.frombuffer(bytearray(own.ljust(ROOM)), dtype=torch.uint8).to(place)
     everyone = torch.empty(world * ROOM, dtype=torch.uint8, device=place)
@@ -210,7 +210,7 @@ def refuse_in_all(error: Exception, spread: Processes, router: Tensor) -> None:
 
 
 def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:
-    """`run_together`, once all processes have the same layers and options."""
+    """Calls `run_together` once all processes have the same layers and options."""
     first = jobs[0]
     each = [
         (
@@ -308,7 +308,7 @@ def loss_and_columns(
     compute: Any = None,
     tensor_group: Optional[dist.ProcessGroup] = None,
 ) -> Tuple[Tensor, Tensor]:
-    """erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
+    """Returns erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
     spread = processes_of(group, tensor_group)

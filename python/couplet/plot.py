@@ -41,7 +41,7 @@ def can_draw() -> bool:
 
 
 def report_of(path: pathlib.Path) -> Json:
-    """The object in a file of JSON, or the report inside a page."""
+    """Returns the object in a file of JSON, or the report inside a page."""
     try:
         text = _files.read(path)
         page = re.search(rb'<script type="application/json" id="couplet-data">(.*?)</script>', text, re.S)
@@ -55,7 +55,7 @@ def report_of(path: pathlib.Path) -> Json:
 
 
 def charts_of(path: pathlib.Path) -> List[Json]:
-    """The charts of a file."""
+    """Returns the charts of a file."""
     report = report_of(path)
     try:
         return _resolve.charts_of(report)
@@ -66,7 +66,7 @@ def charts_of(path: pathlib.Path) -> List[Json]:
 
 
 def metadata(chart: Json, form: str) -> Dict[str, Optional[str]]:
-    """Title and caption; no dates and no versions, so that equal pictures are equal files."""
+    """Returns title and caption, without dates and versions, so that equal pictures are equal files."""
     title, caption = text(chart.get("title")), text(chart.get("caption"))
     if form == "svg":
         return {"Title": title, "Description": caption, "Creator": "couplet.plot", "Date": None}
@@ -136,7 +136,7 @@ def draw_tsne(path: pathlib.Path, out: pathlib.Path, perplexity: float, seed: in
 
 
 def check_words(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Ends the program with exit code 2 where the arguments are of no form, or of both."""
+    """Ends the program with exit code 2 where the arguments are of neither form, or of both."""
     if bool(args.tsne) == bool(args.figures):
         parser.error("give FIGURES.json, or --tsne ROWS.npy")
     if args.tsne and (args.format or args.only):

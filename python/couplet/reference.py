@@ -10,13 +10,13 @@ from torch import Tensor
 
 
 def hinge(M: Tensor, bound: Tensor) -> Tensor:
-    """clamp(M - bound, min=0) with gradient 1 at a tie but for rounding, as torch.clamp had when the paper was written."""
+    """Returns clamp(M - bound, min=0) with gradient 1 at a tie, as torch.clamp had when the paper was written."""
     rounding = min(32 * torch.finfo(M.dtype).eps, 2**-14)
     return torch.where(M >= bound * (1 - rounding), M - bound, torch.zeros_like(M))
 
 
 def eps_of(R: Tensor) -> Tensor:
-    """min over j != i of |R_i - R_j| / (2 |R_i|), [n]; 0 of a zero row and for n = 1."""
+    """Returns min over j != i of |R_i - R_j| / (2 |R_i|), [n]; 0 for a zero row and for n = 1."""
     distances = torch.norm(R[:, None] - R[None, :], dim=-1)  # cdist by products: > 0 for equal rows
     distances = distances.masked_fill(torch.eye(len(R), dtype=torch.bool, device=R.device), float("inf"))
     norm_R = torch.norm(R, dim=1)
@@ -27,7 +27,7 @@ def eps_of(R: Tensor) -> Tensor:
 def erc_loss(
     R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0, delta: Optional[Tensor] = None
 ) -> Tensor:
-    """weight * L [] at alpha, of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
+    """Returns weight * L [] at alpha, of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)

@@ -69,7 +69,7 @@ def arguments(words: "list[str]") -> argparse.Namespace:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Before any work. WrongUse; BadOutput."""
+    """Checks the arguments before any work. WrongUse; BadOutput."""
     if given.documents is not None and given.no_documents:
         raise WrongUse("--documents and --no-documents cannot be given together: give one of them")
     if given.json and given.json == given.html:

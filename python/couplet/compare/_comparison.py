@@ -111,7 +111,7 @@ class Comparison:
         self.point, self.point_kind = min(run.tokens[-1] for run in logged), "last"
 
     def line(self, run: int) -> Optional[Line]:
-        """The line of a run that its figures are taken from."""
+        """Returns the line of a run that its figures are taken from."""
         return self.runs[run].line_before(self.point)
 
     def point_words(self) -> str:
@@ -128,7 +128,7 @@ class Comparison:
         return next((line for line in reversed(run.lines) if line.is_evaluated()), None)
 
     def _loss(self, run: int, source: Optional[str] = None) -> float:
-        """Validation loss at the point."""
+        """Returns the validation loss at the point."""
         line = self.line(run)
         if self.point_kind != "evaluated":
             return loss_between(self.runs[run], source, self.point)
@@ -172,7 +172,7 @@ class Comparison:
     # ---- pairs ----
 
     def _order_seed(self, run: int) -> str:
-        """The seed of the order; the run's seed if the order has none of its own."""
+        """Returns the seed of the order; the run's seed if the order has none of its own."""
         own = self.settings.meaning("data.seed", run)
         return self.settings.meaning("train.seed", run) if own in ("unset", "-") else own
 
@@ -185,7 +185,7 @@ class Comparison:
         return all(self.settings.same(setting, a, b) for setting in data)
 
     def _pairing(self, g: int) -> Pairing:
-        """Each run of the baseline with the first run of the group that is free and fits."""
+        """Pairs each run of the baseline with the first run of the group that is free and fits."""
         found: list[tuple[int, int]] = []
         for a in self.groups[self.baseline].members:
             free = (b for b in self.groups[g].members if all(b != other for _, other in found))
@@ -222,7 +222,7 @@ def _conclusion(name: str, base: str, p: Pairing) -> str:
 
 
 def loss_between(run: Run, source: Optional[str], tokens: float) -> float:
-    """Validation loss at so many tokens, linear between evaluations; NaN beyond them."""
+    """Returns the validation loss at so many tokens, linear between evaluations; NaN beyond them."""
     low = run.start if run.start and not math.isnan(run.start.val_loss(source)) else None
     for high in run.lines:
         b = high.val_loss(source)

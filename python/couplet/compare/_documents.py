@@ -52,7 +52,7 @@ def _whole(found: "dict[str, Any]", key: str) -> int:
 
 
 def _table(found: "dict[str, Any]") -> "dict[tuple[str, str], tuple[float, float]]":
-    """Bytes and nll of each document by source and id, in their order. An id may be a number."""
+    """Returns bytes and nll of each document by source and id, in their order. An id may be a number."""
     table: dict[tuple[str, str], tuple[float, float]] = {}
     entries = found.get("documents")
     for entry in entries if isinstance(entries, list) else ():

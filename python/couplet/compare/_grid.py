@@ -30,7 +30,7 @@ def _plain(text: str, most: int) -> str:
 
 
 def text_of(grid: Grid) -> "list[str]":
-    """Its lines; none if it has no rows."""
+    """Returns the lines of the table; none if it has no rows."""
     if not grid.rows:
         return []
     names, cells = [name for name, _ in grid.rows], [row for _, row in grid.rows]
@@ -49,7 +49,7 @@ def text_of(grid: Grid) -> "list[str]":
 
 
 def number(value: float, digits: int) -> str:
-    """A readable figure of so many significant digits; WHOLE: a count, with commas. "-": NaN."""
+    """Returns a readable figure of so many significant digits; WHOLE: a count, with commas. "-": NaN."""
     if math.isnan(value):
         return "-"
     if math.isinf(value):

@@ -25,7 +25,7 @@ class Group(NamedTuple):
 
 
 class NoSetting(Exception):
-    """No run has the setting by which runs are grouped."""
+    """No run has the setting by which runs are to be grouped."""
 
 
 def names_of(runs: "list[Run]") -> "list[str]":
@@ -60,7 +60,7 @@ def _common_name(names: "list[str]") -> str:
 
 
 def _nearest(word: str, names: "list[str]") -> Optional[str]:
-    """The first name with the fewest edits to the word, if few make it."""
+    """Returns the first name with the fewest edits to the word, if they are few."""
     length = len(word)
     limit = length // 3 + 1 if length > 8 else 3 if length > 3 else 2 if length > 1 else 0
     best = None
@@ -76,7 +76,7 @@ def _nearest(word: str, names: "list[str]") -> Optional[str]:
 
 
 def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "list[Group]":
-    """The groups in the order in which they first come; with `by` in the order of its values. NoSetting."""
+    """Returns the groups in the order in which they first come; with `by` in the order of its values. NoSetting."""
     if by is not None and by not in settings.all:
         near = _nearest(by, list(settings.all))
         hint = f"did you mean {near}?" if near else "give a name of config.yaml with its section, such as erc.alpha"

@@ -28,7 +28,7 @@ def _spread(of: Spread) -> "dict[str, Any]":
 
 
 def _figures(rows: "list[tuple[Figure, Any]]") -> "dict[str, Any]":
-    """Values by key, with old keys beside them and those of sources in an object."""
+    """Returns values by key, with old keys beside them and those of sources in an object."""
     found: dict[str, Any] = {}
     for figure, value in rows:
         if figure.source is None:
@@ -160,7 +160,7 @@ _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # halves of UTF-16 pairs; 
 
 
 def rounded(value: Any) -> Any:
-    """The value with the nine digits that files have, and with U+FFFD for bytes that are no UTF-8."""
+    """Returns the value with the nine digits that files have, and with U+FFFD for bytes that are not UTF-8."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, str):

@@ -18,11 +18,11 @@ from ._runs import Run
 
 
 class BadOutput(Exception):
-    """Why a result cannot be written there, in a sentence."""
+    """The reason why a result cannot be written to its place, as a sentence."""
 
 
 def is_stream(path: str) -> bool:
-    """The standard output, a device or a pipe: no result that could be replaced."""
+    """Whether the path is standard output, a device or a pipe: no result that could be replaced."""
     try:
         if path == "-" or os.path.samestat(found := os.stat(path), os.fstat(1)):
             return True
@@ -32,7 +32,7 @@ def is_stream(path: str) -> bool:
 
 
 def check_outside(path: str, folders: "list[str]") -> None:
-    """BadOutput if it lies in one of the folders."""
+    """Raises BadOutput if the path lies in one of the folders."""
     place = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
     for folder in folders:
         own = os.path.realpath(folder)
@@ -70,13 +70,13 @@ def _is_result(path: str) -> bool:
 
 
 def _is_page(path: str) -> bool:
-    """As the program tells a page of its own."""
+    """Whether the file begins as the program's pages do."""
     with open(path, "rb") as file:
         return file.read(15) == b"<!DOCTYPE html>"
 
 
 def write(path: str, text: str) -> None:
-    """Writes all or nothing. OSError."""
+    """Writes a result as a whole, or not at all. OSError."""
     if not is_stream(path):
         _files.write(os.path.realpath(path), text)
         return

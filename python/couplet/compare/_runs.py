@@ -37,7 +37,7 @@ class BadRun(Exception):
 
 
 def find_stored(folder: str, name: str) -> Optional[str]:
-    """A file of the folder, plain or compressed; None: there is none."""
+    """Returns a file of the folder, plain or compressed, or None."""
     return next((path for e in ENDINGS if os.path.lexists(path := os.path.join(folder, name + e))), None)
 
 
@@ -114,7 +114,7 @@ class Line:
 
 
 def member(found: "dict[str, Any]", key: str) -> Any:
-    """The member of a figure, in older files under its old key."""
+    """Returns the member of a figure, in older files under its old key."""
     return found.get(key if key in found else OLD_KEYS.get(key, key))
 
 
@@ -266,7 +266,7 @@ class Run:
         return os.path.join(self.folder, max(steps, key=lambda name: int(name[5:]))) if steps else ""
 
     def checkpoint_step(self) -> int:
-        """Its step; -1 if there is none."""
+        """Returns the step of the last checkpoint, or -1."""
         match = re.fullmatch(r"step-(\d+)", os.path.basename(self.checkpoint()))
         return int(match[1]) if match else -1
 
@@ -280,7 +280,7 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     def line_before(self, tokens: float) -> Optional[Line]:
-        """The last line at or before so many tokens."""
+        """Returns the last line at or before so many tokens."""
         at = bisect.bisect_right(self.tokens, tokens)
         return self.lines[at - 1] if at else None
 
@@ -342,7 +342,7 @@ def _check_folder(folder: str) -> None:
     if "state.json" in names:
         what = "is a checkpoint, not a run; name the folder of the run, in which it lies"
     elif weights or "config.json" in names:
-        what = "is a model directory without metrics of training; name the folder that `couplet train --out` made"
+        what = "is a model directory, not a run; name the folder that `couplet train --out` made, with metrics.jsonl"
     else:
         what = f"is no run: it has {trace and trace + ' but '}no config.yaml"
     raise BadRun(f"{folder}: {what}")

@@ -61,13 +61,13 @@ def _role(name: str) -> str:
 
 
 def _short_path(match: "re.Match[str]") -> str:
-    """The last two parts of a path."""
+    """Returns the last two parts of a path."""
     path = match[0].rstrip("/") or match[0][:1]
     return "/".join(path.split("/")[-2:])
 
 
 def _meaning(name: str, text: str) -> str:
-    """Numbers mean the same however they are written; so do the words for nothing."""
+    """Returns the meaning of a value: equal numbers and words for nothing mean the same, however written."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:

@@ -17,7 +17,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation of the values that are numbers."""
+    """Returns mean and standard deviation of the values that are numbers."""
     found = [value for value in values if not math.isnan(value)]
     mean = sum(found) / len(found) if found else NAN
     if len(found) < 2:
@@ -27,7 +27,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Linear between neighbours, as numpy's; NaN of no value."""
+    """Returns the quantile, linear between neighbours, as numpy's; NaN of no value."""
     if not values:
         return NAN
     ordered = sorted(values)
@@ -67,14 +67,14 @@ def _beta_share(a: float, b: float, x: float, y: float) -> float:
 
 
 def student_cdf(t: float, freedom: float) -> float:
-    """P(T <= t) of Student's t with `freedom` degrees."""
+    """Returns P(T <= t) of Student's t with `freedom` degrees."""
     whole = freedom + t * t
     beyond = _beta_share(freedom / 2, 0.5, freedom / whole, t * t / whole) / 2
     return 1 - beyond if t > 0 else beyond
 
 
 def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `is_below` ends to hold, between `low` and `high`."""
+    """Returns the point between `low` and `high` where `is_below` ceases to hold."""
     while low < (middle := (low + high) / 2) < high and high - low > 1e-15 * max(abs(low), abs(high)):
         low, high = (middle, high) if is_below(middle) else (low, middle)
     return middle
@@ -82,7 +82,7 @@ def _bisect(is_below: Callable[[float], bool], low: float, high: float) -> float
 
 @functools.lru_cache
 def student_quantile(p: float, freedom: float) -> float:
-    """The t with P(T <= t) = p, for 0 < p < 1."""
+    """Returns the t with P(T <= t) = p, for 0 < p < 1."""
     if p > 0.5:
         return -student_quantile(1 - p, freedom)
     low = -1.0
@@ -92,7 +92,7 @@ def student_quantile(p: float, freedom: float) -> float:
 
 
 def half(of: Spread) -> float:
-    """Half of the 95 % interval around the mean, t(0.975) sd / sqrt(n); NaN for n < 2."""
+    """Returns half of the 95 % interval around the mean, t(0.975) sd / sqrt(n); NaN for n < 2."""
     return student_quantile(0.975, of.n - 1) * of.sd / math.sqrt(of.n) if of.n > 1 else NAN
 
 
@@ -125,7 +125,7 @@ def detectable(of: Spread) -> float:
 
 
 def fair_coin(k: int, n: int) -> float:
-    """The two-sided exact p value of `k` of `n` throws of a fair coin; 1 for n = 0."""
+    """Returns the two-sided exact p value of `k` of `n` throws of a fair coin; 1 for n = 0."""
     less = min(k, n - k)
     logs = (math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2) for i in range(less + 1))
     return min(1.0, 2 * sum(map(math.exp, logs)))

@@ -37,7 +37,7 @@ def _titles(c: Comparison) -> "list[str]":
 
 
 def _values(c: Comparison, setting: Setting, members: "list[int]") -> str:
-    """The values of the members, each once."""
+    """Returns the values of the members, each once."""
     firsts: list[int] = []
     for run in members:
         if not any(c.settings.same(setting, run, first) for first in firsts):
@@ -117,7 +117,7 @@ def _questions(c: Comparison) -> Grid:
 
 
 def title(c: Comparison) -> str:
-    """That of the page: where figures are taken, and the first groups."""
+    """Returns the title of the page: the point of the figures, and the first groups."""
     names = [group.name for group in c.groups]
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     where = "" if c.point_kind == "none" else f" at {int(c.point):,} tokens"
@@ -125,13 +125,13 @@ def title(c: Comparison) -> str:
 
 
 def first(c: Comparison) -> Grid:
-    """The table that sums up: of pairs, or of figures where there are none."""
+    """Returns the table that sums up: of pairs, or of figures without pairs."""
     pairs = _pairs(c)
     return pairs if pairs.rows else _figures(c)
 
 
 def text(c: Comparison) -> "list[str]":
-    """The lines of warnings, the conclusion and all tables."""
+    """Returns the lines of warnings, the conclusion and all tables."""
     lines = [f"warning: {sentence}" for sentence in c.warnings]
     lines += [""] * bool(c.warnings and c.conclusion) + c.conclusion
     for table in (_pairs, _runs, _settings, _figures, _documents, _questions):

@@ -44,7 +44,7 @@ def _of_text(c: "Comparison") -> "list[str]":
 
 
 def _of_groups(c: "Comparison") -> "list[str]":
-    """Groups by a setting that hold more than seeds."""
+    """Warns of groups by a setting that hold more than seeds."""
     sentences = []
     for group in c.groups if c.by is not None else ():
         first, *others = group.members
@@ -61,7 +61,7 @@ def _of_groups(c: "Comparison") -> "list[str]":
 
 
 def _of_precision(c: "Comparison") -> "list[str]":
-    """Older versions recorded the setting, auto, and not what it became."""
+    """Warns of runs of older versions, which recorded the setting `auto` and not its result."""
     dtype = c.settings.all.get("compute.dtype")
     unknown = [run for run, text in enumerate(dtype.texts) if text == "auto"] if dtype else []
     if len(unknown) < 2:

@@ -19,7 +19,7 @@ from ..report import _files
 
 
 class Missing(Exception):
-    """A package that is not installed, in a sentence."""
+    """A missing package, as a sentence that names it."""
 
 
 def tensorboard(args: argparse.Namespace) -> List[str]:

@@ -88,7 +88,7 @@ class Task:
         return str(self.result["reported"][0])
 
     def error(self, totals: Json, name: str) -> Any:
-        """Theirs is another one where a question counts once for several prompts."""
+        """Returns the error of a metric; "N/A" where a question counts once for several prompts."""
         return "N/A" if "shots" in self.result else totals.get(name, "N/A")
 
 
@@ -115,7 +115,7 @@ def form_of(result: Json, subject: Optional[str]) -> Json:
 
 
 def metrics_of(task: Task) -> Iterator[Metric]:
-    """Those that have a value, in the order of the profile."""
+    """Returns the metrics that have a value, in the order of the profile."""
     answers = task.form.get("answers", [])
     for key in task.result["reported"]:
         own = [one for one in answers if one["name"] == key]
@@ -129,7 +129,7 @@ def metrics_of(task: Task) -> Iterator[Metric]:
 
 
 def tasks_of(results: Json, settings: Json) -> List[Task]:
-    """BadFile: two have the same name."""
+    """Returns the tasks. BadFile: two have the same name."""
     tasks: List[Task] = []
     for result in results.values():
         if "best_of" in result:
@@ -222,7 +222,7 @@ def line_of(task: Task, sample: Json, which: str) -> Json:
 
 
 def lines_of(task: Task) -> Optional[List[Json]]:
-    """Filter after filter; None: the results are without samples."""
+    """Returns the lines of samples, filter after filter, or None for results without samples."""
     if "samples" not in task.result:
         return None
     samples = [
@@ -281,7 +281,7 @@ def put_task(root: Json, task: Task, data: str, program: str) -> None:
 
 
 def mean_of(have: List[Tuple[int, float, Any]], by_size: bool) -> Tuple[float, Any]:
-    """Mean and error of (questions, value, error): a question counts once, or a task does."""
+    """Returns mean and error of (questions, value, error): a question counts once, or a task does."""
     n, tasks = sum(one[0] for one in have), len(have)
     missing = any(error == "N/A" for _, _, error in have)
     if not by_size:

@@ -33,7 +33,7 @@ OLD = (  # keys of schema 1, whose values stand under other names too
 
 
 def find_writer() -> Any:
-    """The class SummaryWriter of PyTorch or of tensorboardX; None: neither is installed."""
+    """Returns the class SummaryWriter of PyTorch or of tensorboardX, or None."""
     for name in ("torch.utils.tensorboard", "tensorboardX"):
         try:
             return importlib.import_module(name).SummaryWriter
@@ -46,12 +46,12 @@ def find_writer() -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number that a float can hold."""
+    """Whether the value is a finite number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def indented(text: str) -> str:
-    """A block of code in Markdown."""
+    """Returns the text as a block of code in Markdown."""
     return "".join("    " + line + "\n" for line in re.split("\r\n|\r|\n", text)).removesuffix("\n")
 
 
@@ -111,7 +111,7 @@ class Events:
 
 
 def line_of(text: bytes) -> Optional[Json]:
-    """The object of a line; None: it is damaged."""
+    """Returns the object of a line, or None for a damaged one."""
     try:
         line = _files.parse(text) if len(text) <= MOST_LINE else None
     except _files.BadFile:
@@ -121,7 +121,7 @@ def line_of(text: bytes) -> Optional[Json]:
 
 
 def span(line: Json, before: Any) -> float:
-    """Seconds that the steps since the line before took, which had so many tokens."""
+    """Returns the seconds of the steps since the line before, which had so many tokens."""
     counts: List[Any] = [line.get("tokens"), before]
     done = [float(one) if is_number(one) else 0.0 for one in counts]
     speed: Any = line.get("tokens_per_s")
@@ -149,7 +149,7 @@ def metrics_of(run: pathlib.Path) -> pathlib.Path:
 
 
 def last_step(config: bytes) -> Optional[int]:
-    """train.steps of a config.yaml as the program writes it."""
+    """Returns train.steps of a config.yaml of the program."""
     found = re.search(rb"^train:\n(?:[ #].*\n|\n)*? +steps: (\d{1,15})\b", config, re.M)
     return int(found[1]) if found else None
 
@@ -188,7 +188,7 @@ class Follower:
         self.end, self.last = 0, b""  # where the last whole line ends, and what it is
 
     def whole_lines(self) -> Tuple[int, List[bytes]]:
-        """(how many of the seen lines are surely the same, the whole lines after them)."""
+        """Returns (how many of the seen lines are surely the same, the whole lines after them)."""
         most = min(MOST_BYTES, _files.available_bytes() // 4)
         blob = read(self.path, most, max(0, self.end - len(self.last)))
         same = len(self.seen)
@@ -252,7 +252,7 @@ class Export:
         self.damaged = 0
 
     def begin(self, seconds: float, purge: Optional[int]) -> None:
-        """A new event file; with `purge` what others say of steps from it on is void."""
+        """Begins a new event file; `purge` makes events of other files from this step on void."""
         if self.events is None:
             make_room(self.out, self.mark)
             self.out.mkdir(parents=True, exist_ok=True)
@@ -279,7 +279,7 @@ class Export:
         self.events.writer.flush()
 
     def is_over(self) -> bool:
-        """Whether the last step is there; a resumed run may have got more of them."""
+        """Whether the last step is reached. A resumed run may have got more steps."""
         self.config = read(self.run / "config.yaml", MOST_CONFIG)
         last = last_step(self.config)
         return last is not None and bool(self.told) and self.told[-1][0] >= last

@@ -97,7 +97,7 @@ def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, Tensor]:
 
 
 def _cosines(R: Tensor) -> Tensor:
-    """Mean |cos| [] of two different rows of R [n, d]; 0 where one is zero, and for n = 1."""
+    """Returns the mean |cos| [] of two different rows of R [n, d]; 0 where one is zero, and for n = 1."""
     n, norm = len(R), _lengths(R)
     scale = norm[:, None] * norm
     cosines = torch.where(scale > 0, (R @ R.T).abs() / scale, 0.0)
@@ -120,7 +120,7 @@ def _bound_share(R: Tensor, eps: Tensor) -> Tensor:
 
 
 def _of_rows(R: Tensor, wanted: Collection[str]) -> Dict[str, Tensor]:
-    """Figures of rows R [n, d], clean or centred, in f32 or wider."""
+    """Returns figures of rows R [n, d], clean or centred, in f32 or wider."""
     figures: Dict[str, Tensor] = {}
     wide = R.double()
     if not {*EPS, "noise_bound_share"}.isdisjoint(wanted):
@@ -182,7 +182,7 @@ def responses(R: Tensor, gates: Matrices, half: str, centred: bool = False, spec
 
 
 def _own_is_largest(kappa: Tensor, dim: int) -> Tensor:
-    """Share of rows (dim 1) or columns (dim 0) whose entry on the diagonal is the largest; a tie counts."""
+    """Returns the share of rows (dim 1) or columns (dim 0) whose diagonal entry is the largest; a tie counts."""
     return (kappa.diagonal() >= kappa.amax(dim)).double().mean()
 
 
@@ -220,14 +220,14 @@ def _entries(M: Tensor) -> Dict[str, Tensor]:
 
 
 def _share(here: Tensor, of: Tensor) -> Tensor:
-    """Mean [] of here / of [n], 0 where `of` is 0."""
+    """Returns the mean [] of here / of [n], 0 where `of` is 0."""
     return torch.where(of == 0, 0.0, here / of).mean()
 
 
 def _of_matrix(
     M: Tensor, row_norms: Tensor, gate_norms: Tensor, spectral: Optional[Tensor], alpha: float, wanted: Collection[str]
 ) -> Dict[str, Tensor]:
-    """Figures of M [n, n] of rows, clean or centred."""
+    """Returns figures of M [n, n] of rows, clean or centred."""
     figures: Dict[str, Tensor] = {}
     if not set(HINGES).isdisjoint(wanted):
         figures.update(hinges(M, alpha))
@@ -313,7 +313,7 @@ def of_layer(
 
 
 def read(found: Dict[str, Tensor], wanted: Collection[str] = NAMES) -> Dict[str, float]:
-    """Name -> number, with old names, of what `of_layer` returned; one synchronisation."""
+    """Returns name -> number, with old names, of the result of `of_layer`; one synchronisation."""
     if not found:
         return {}
     numbers = torch.cat([value.to(torch.float64).flatten() for value in found.values()]).cpu()

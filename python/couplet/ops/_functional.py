@@ -34,7 +34,7 @@ def _level_of_caller() -> int:
 
 
 def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
-    """One [n, r, k] tensor, or n of [r, k]."""
+    """Returns the tensors of an argument: one [n, r, k], or n of [r, k]; none for None."""
     if matrices is None:
         return []
     is_list = not isinstance(matrices, Tensor) and hasattr(matrices, "__iter__")
@@ -119,7 +119,7 @@ def warn_of_alpha(alpha: Any) -> None:
 
 
 def compute_name(compute: Any) -> str:
-    """As jobs have it; "": what the device does best."""
+    """Returns the name of `compute` in jobs; "" is the device's best."""
     if compute is None:
         return ""
     if compute in ("f32", torch.float32):
@@ -130,7 +130,7 @@ def compute_name(compute: Any) -> str:
 
 
 def number(value: Any, name: str) -> Any:
-    """A constant of the loss: nothing that needs a gradient, which it would not get."""
+    """Returns a constant of the loss. A tensor that needs a gradient is refused: the gradient would be lost."""
     if isinstance(value, Tensor) and value.requires_grad:
         raise TypeError(f"couplet: {name} needs a gradient, which it would not get; give a number, or {name}.detach()")
     if isinstance(value, (int, float)) or (torch.compiler.is_compiling() and not isinstance(value, (str, type(None)))):
@@ -142,7 +142,7 @@ def number(value: Any, name: str) -> Any:
 
 
 def whole_number(value: Any, name: str) -> Any:
-    """seed, step, layer or draw."""
+    """Returns seed, step, layer or draw as an int."""
     if isinstance(value, (int, torch.SymInt)):
         return value
     try:
@@ -152,7 +152,7 @@ def whole_number(value: Any, name: str) -> Any:
 
 
 def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
-    """Forward derivatives would be zeros in silence; the errors of vmap and grad would be torch's own."""
+    """Refuses forward derivatives, which would be zeros in silence, and transforms of torch.func."""
     if torch.compiler.is_compiling():
         return
     forward: Any = torch.autograd.forward_ad
@@ -371,7 +371,7 @@ def loss_and_matrix(
 
 
 def signed(seed: int) -> int:
-    """0 ... 2^64 - 1 as the int64 that operators take; the same bits."""
+    """Returns 0 ... 2^64 - 1 as the int64 that operators take; the same bits."""
     if not -(1 << 63) <= seed < 1 << 64:
         _refuse(f"seed is {seed}, must be below 2^64")
     return seed - (1 << 64) if seed >= 1 << 63 else seed

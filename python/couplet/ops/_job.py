@@ -19,7 +19,7 @@ USES_UP = ("up", "swiglu", "output")
 
 
 def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
-    """The gate's or the up projection's rows of [..., A, d], as a view."""
+    """Returns the gate's or the up projection's rows of [..., A, d], as a view."""
     if half == "":
         return tensor
     if half == "interleaved":
@@ -45,7 +45,7 @@ class Experts:
         self.shape = (len(tensors), *tensors[0].shape) if stacked is None else tuple(stacked.shape)
 
     def one(self, j: int) -> Tensor:
-        """[r, k] of local expert j."""
+        """Returns the matrix [r, k] of local expert j."""
         return self.single[j] if self.stacked is None else self.stacked[j]
 
     def chunk(self, at: slice) -> Tensor:
@@ -55,7 +55,7 @@ class Experts:
         return self.stacked[at]
 
     def pointers(self) -> list[int]:
-        """Where each matrix begins."""
+        """Returns the address of each matrix."""
         if self.stacked is None:
             return [t.data_ptr() for t in self.single]
         step = self.stacked.stride(0) * self.stacked.element_size()
@@ -110,7 +110,7 @@ class Job:
 
     @property
     def matrices(self) -> list[Experts]:
-        """Those that the activation uses."""
+        """Returns the matrices that the activation uses."""
         return [x for x in (self.gate, self.up, self.down) if x is not None]
 
 

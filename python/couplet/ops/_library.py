@@ -90,12 +90,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _copies() -> list[str]:
-    """The folders of sys.path that have a copy of the package, the first one first."""
+    """Returns the folders of sys.path that have a copy of the package, the first one first."""
     return [folder for folder in dict.fromkeys(sys.path) if (pathlib.Path(folder) / PACKAGE / "__init__.py").is_file()]
 
 
 def _load() -> Tuple[Optional[ctypes.CDLL], str]:
-    """The library, or None, and which or why."""
+    """Returns the library or None, and its name or the reason."""
     if os.environ.get("COUPLET_BACKEND") == "torch":
         return None, "COUPLET_BACKEND=torch"
     if importlib.util.find_spec(PACKAGE) is None:
@@ -123,7 +123,7 @@ def _load() -> Tuple[Optional[ctypes.CDLL], str]:
 
 @functools.lru_cache(maxsize=None)
 def chosen() -> Tuple[Optional[ctypes.CDLL], str]:
-    """`_load`, called once in a process."""
+    """Calls `_load` once in a process."""
     return _load()
 
 
@@ -161,7 +161,7 @@ def _raise_if(status: int) -> None:
 
 
 def new_erc() -> Erc:
-    """A cpl_erc with every field at its default."""
+    """Returns a cpl_erc with every field at its default."""
     erc = Erc()
     _library().cpl_erc_init(ctypes.byref(erc))
     return erc
@@ -175,5 +175,5 @@ def scratch_bytes(erc: Erc) -> int:
 
 
 def call(name: str, erc: Erc) -> None:
-    """cpl_erc_<name>: run, diagonals, sweep or finish."""
+    """Calls cpl_erc_<name>: run, diagonals, sweep or finish."""
     _raise_if(getattr(_library(), f"cpl_erc_{name}")(ctypes.byref(erc)))

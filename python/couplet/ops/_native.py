@@ -29,7 +29,7 @@ def fits(job: Job) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _array_of(length: int) -> Any:
-    """The type of so many addresses; each new one is a cycle of objects."""
+    """Returns the type of so many addresses; each new one is a cycle of objects."""
     return ctypes.c_void_p * length
 
 
@@ -91,7 +91,7 @@ def _total_of(erc: lib.Erc) -> Tensor:
 
 
 def run(job: Job) -> Result:
-    """Every expert is here: one call."""
+    """Evaluates by one call: every expert is here."""
     kept: List[Any] = []
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)
@@ -101,7 +101,7 @@ def run(job: Job) -> Result:
 
 
 def phases(job: Job) -> Phases:
-    """The three phases of couplet.h with the exchange between them."""
+    """Runs the three phases of couplet.h with the exchange between them."""
     kept: List[Any] = []
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)

@@ -21,7 +21,7 @@ LOW = 0xFFFFFFFF
 
 
 def last_word(step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Union[int, Tensor]:
-    """The counter's, that names the stream, the layer and the upper bits of the step."""
+    """Returns the counter's last word, which names the stream, the layer and the upper bits of the step."""
     return (stream | layer << 8 | (step >> 32) << 24) & LOW
 
 
@@ -74,7 +74,7 @@ def nearest(router: Tensor) -> Tensor:
 
 
 def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
-    """`bounded` on any device."""
+    """Computes `bounded` on any device."""
     n, d = router.shape[-2:]
     of_each = (
         layer
@@ -105,7 +105,7 @@ _works: Dict[torch.device, bool] = {}  # whether the kernels do
 
 
 def _has_kernels(router: Tensor) -> bool:
-    """Fake tensors of a GPU are counted as on one where the kernels work."""
+    """Whether the kernels can be used. Fake tensors of a GPU are counted as on a GPU where they work."""
     if router.device.type != "cuda" or os.environ.get("COUPLET_BACKEND") == "torch":
         return False
     if torch.compiler.is_compiling():  # whether they work is found out in eager mode
@@ -121,7 +121,7 @@ def _has_kernels(router: Tensor) -> bool:
 
 @contextlib.contextmanager
 def _waiting(device: torch.device) -> Iterator[None]:
-    """The comparison waits for the device, also where a user has made that an error."""
+    """Allows the wait of the comparison where a user has made waits an error."""
     if device.type != "cuda":
         yield
         return
@@ -135,7 +135,7 @@ def _waiting(device: torch.device) -> Iterator[None]:
 
 @torch.no_grad()
 def _kernels_work(device: torch.device) -> bool:
-    """Whether Triton is here with all that it needs (a C compiler, for one), and its numbers are those of torch."""
+    """Whether Triton works here (it needs a C compiler, for one), and its numbers are those of torch."""
     router = torch.linspace(-1, 2, 2 * 5 * 77, dtype=torch.float32, device=device).square().view(2, 5, 77)
     key = -5, 2**33 + 7, 3, 1
     try:

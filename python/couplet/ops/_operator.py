@@ -22,7 +22,7 @@ def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Ex
 
 
 def shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
-    """[n, r, k] of one tensor or of n [r, k]."""
+    """Returns [n, r, k] of one tensor or of n [r, k]."""
     shape = tensors[0].shape
     return shape if len(shape) == 3 else (len(tensors), *shape)
 
@@ -45,7 +45,7 @@ def make_job(
     compute: str,
     first: int = 0,
 ) -> Job:
-    """The tensors as they came in, cut into the matrices that the activation needs."""
+    """Returns the job, with the tensors cut into the matrices that the activation needs."""
     gates = _experts(gate, half, True) if activation in USES_GATE else None
     ups = None
     if activation in USES_UP:
@@ -127,7 +127,7 @@ def zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
 
 
 def start(job: Job) -> Phases:
-    """The phases by the code that fits."""
+    """Starts the phases by the code that fits."""
     if _native.fits(job):
         return _native.phases(job)
     if _plain.is_for(job.router.device) and not job.split:
@@ -136,7 +136,7 @@ def start(job: Job) -> Phases:
 
 
 def run(job: Job) -> Result:
-    """Every expert is here."""
+    """Runs the phases where every expert is here."""
     return _native.run(job) if _native.fits(job) else run_alone(start(job))
 
 
@@ -174,7 +174,7 @@ def _factors(job: Job) -> List[Tensor]:
 
 
 def _shapes_of_factors(job: Job) -> List[Optional[Sequence[int]]]:
-    """As `_factors` makes them."""
+    """Returns the shapes of the results of `_factors`."""
     c, n, d, D = job.end - job.first, job.n, job.d, job.D
     return [
         None if job.d_gate is None else (c, D, n),
@@ -186,7 +186,7 @@ def _shapes_of_factors(job: Job) -> List[Optional[Sequence[int]]]:
 
 
 def _made(by: Tensor, shapes: List[int], strides: List[int], dtype: torch.dtype) -> List[Tensor]:
-    """Memory for the gradients of gate, up and down: three numbers of each; empty where they are 0."""
+    """Returns memory for the gradients of gate, up and down: three numbers of each; empty where they are 0."""
     return [
         by.new_empty_strided(shapes[k : k + 3], strides[k : k + 3], dtype=dtype)
         if shapes[k]
@@ -207,7 +207,7 @@ def multiply(
     n: int,
     weight: float,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
+    """Returns the gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
     d_gate, d_up, d_down, x, own = factors
     gate, up, down = made = _made(by, shapes, strides, dtype)
     halves = [part(gate, half, is_gate) if half and gate.numel() else gate for is_gate in (True, False)]
@@ -418,13 +418,13 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tuple[List[Tensor], List[Tensor], List[Tensor]]:
-    """Gate, up and down."""
+    """Splits the tensors into gate, up and down."""
     g, u, _ = lengths
     return list(tensors[:g]), list(tensors[g : g + u]), list(tensors[g + u :])
 
 
 def _again(ctx: Any) -> List[Tensor]:
-    """The gradients once more, for a second backward pass through a graph that was kept."""
+    """Computes the gradients once more, for a second backward pass through a graph that was kept."""
     router, delta, *rest = ctx.saved_tensors
     with torch.no_grad():
         return list(ctx.evaluation(router, *_parted(rest, ctx.lengths), delta))[2:6]
@@ -537,7 +537,7 @@ def call(
     half: str,
     *options: Any,
 ) -> Tuple[Tensor, Tensor]:
-    """Loss and M in eager mode: by `erc` where a mode, a tracer or a subclass of Tensor is to see an operator."""
+    """Returns loss and M in eager mode, by `erc` where a mode, a tracer or a subclass of Tensor needs an operator."""
     tensors = [router, *gate, *up, *down]
     if (
         torch._C._len_torch_dispatch_stack()

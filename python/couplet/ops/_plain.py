@@ -41,7 +41,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def is_for(device: torch.device) -> bool:
-    """Other devices: _accelerator.py."""
+    """Whether this path serves the device; other devices: _accelerator.py."""
     return device.type == "cpu"
 
 
@@ -105,7 +105,7 @@ class Work:
         return x.mul_(scale[..., None])
 
     def own(self, at: slice) -> Tensor:
-        """The proxies of these experts, each for itself: [c, 1, d]."""
+        """Returns the proxies of these experts, each for itself: [c, 1, d]."""
         return self.x[self.job.first + at.start : self.job.first + at.stop, None]
 
     def add_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
@@ -148,7 +148,7 @@ class Work:
             to.index_copy_(0, rows, to.index_select(0, rows).add_(dx))
 
     def router_gradient(self) -> Tensor:
-        """That of the proxies, to be added to."""
+        """Returns the gradient of the proxies, to be added to."""
         if self.d_proxy is None:
             self.d_proxy = torch.zeros_like(self.x)
         return self.d_proxy

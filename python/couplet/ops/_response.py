@@ -18,14 +18,14 @@ from ._job import Experts, Job
 
 
 def without_autocast(device: torch.device) -> ContextManager[None]:
-    """torch.autocast would round the operands of products, whatever `compute` says."""
+    """Switches torch.autocast off, which would round the operands of products, whatever `compute` says."""
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):  # type: ignore[no-untyped-call, unused-ignore]
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def as_rows(W: Tensor) -> Optional[Tensor]:
-    """[c, r, k] as [c r, k], a view; None where the rows of two matrices are not equally far apart."""
+    """Returns [c, r, k] as [c r, k], a view; None where the rows of two matrices are not equally far apart."""
     c, r, k = W.shape
     if c == 1 or r == 1 or W.stride(0) == r * W.stride(1):
         return W.as_strided((c * r, k), (W.stride(1) if r > 1 else W.stride(0), W.stride(2)))
@@ -51,7 +51,7 @@ def tie_of(operands: torch.dtype, job: Job) -> float:
 
 
 def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
-    """delta [n, d] of the router's dtype; None: no noise."""
+    """Returns delta [n, d] of the router's dtype; None: no noise."""
     if job.delta is not None:
         return job.delta.to(router.dtype)
     if job.noise == "none":
@@ -60,7 +60,7 @@ def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
 
 
 class Products(Protocol):
-    """How one path takes matrices and multiplies. W: of the experts at `at`, as `take` gives it."""
+    """How one path takes matrices and multiplies. W: matrices of the experts at `at`, from `take_matrices`."""
 
     job: Job
 
@@ -68,22 +68,22 @@ class Products(Protocol):
         """Returns W [c, r, k] as it enters products."""
 
     def operand(self, x: Tensor) -> Tensor:
-        """x in the dtype of products."""
+        """Returns x in the dtype of products."""
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
-        """x W^T [c, m, r] of x [m, k] or [c, m, k], f32 or wider."""
+        """Returns x W^T [c, m, r] of x [m, k] or [c, m, k], f32 or wider."""
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
-        """The gradient of `forward` by x: d W [c, m, k], d [c, m, r]; f32 or wider."""
+        """Returns the gradient of `forward` by x: d W [c, m, k], d [c, m, r]; f32 or wider."""
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
-        """`backward`, summed over the experts: [m, k]."""
+        """Returns `backward`, summed over the experts: [m, k]."""
 
     def add_gradient(self, to: Optional[Experts], at: slice, d: Tensor, x: Tensor) -> None:
-        """The gradient of `forward` by W: to[at] += d^T x; d [c, m, r], x [m, k] or [c, m, k]."""
+        """Adds the gradient of `forward` by W: to[at] += d^T x; d [c, m, r], x [m, k] or [c, m, k]."""
 
     def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
-        """x * scale[..., None]; x may be overwritten."""
+        """Returns x * scale[..., None]; x may be overwritten."""
 
 
 @dataclass

@@ -58,14 +58,14 @@ STYLE: Json = {
 
 
 class CannotDraw(Exception):
-    """A sentence that names what is wrong with the input."""
+    """A sentence that names the fault of the input."""
 
 
 # ---- values ----
 
 
 def text(value: Any, longest: Optional[int] = None) -> str:
-    """One line without control characters; a longer one is cut in its middle."""
+    """Returns one line without control characters; a longer one is cut in its middle."""
     line = "" if value is None else str(value).encode("utf-8", "replace").decode()
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Cs", "Co", "Cn") else c for c in line).strip()
     if longest and len(line) > longest:
@@ -74,7 +74,7 @@ def text(value: Any, longest: Optional[int] = None) -> str:
 
 
 def numbers(value: Any, where: str) -> Floats:
-    """A list of numbers, null as NaN."""
+    """Returns a list of numbers, null as NaN."""
     if not isinstance(value, list) or any(
         isinstance(one, bool) or not isinstance(one, (int, float, type(None))) for one in value
     ):
@@ -100,7 +100,7 @@ def same_length(arrays: Dict[str, Any], where: str) -> None:
 
 
 def ramp(share: Any) -> Any:
-    """Viridis without its end that is near white."""
+    """Returns Viridis without its end that is near white."""
     share = share if isinstance(share, (int, float)) else 0
     return matplotlib.colormaps["viridis"](0.85 * min(max(share, 0), 1))
 
@@ -130,13 +130,13 @@ def axis_label(axis: Json) -> str:
 
 
 def short(value: float, _place: Any = None) -> str:
-    """Thousands as k, millions as M, (American) billions as B."""
+    """Returns thousands as k, millions as M, (American) billions as B."""
     unit, name = next((one for one in ((1e9, "B"), (1e6, "M"), (1e3, "k")) if abs(value) >= one[0]), (1.0, ""))
     return f"{value / unit:.3g}{name}".replace("-", "−")
 
 
 def plain(value: float, _place: Any = None) -> str:
-    """A mark of a logarithmic axis."""
+    """Returns the label of a mark on a logarithmic axis."""
     power = np.log10(value) if value > 0 else 0
     if abs(power) > 3.5 and abs(power - round(power)) < 1e-9:
         return "10" + str(round(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -56,7 +56,7 @@ def available_bytes(system: str = "/") -> int:
 
 
 def _open(path: Path) -> "IO[bytes]":
-    """A regular file. BadFile: it is none, or cannot be read."""
+    """Opens a regular file. BadFile: it is not regular, or cannot be read."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
@@ -159,7 +159,7 @@ def write(path: Path, text: str) -> None:
 
 
 def parse(text: Union[str, bytes]) -> Any:
-    """The value of a JSON text. BadFile: it is none, or is nested too deeply."""
+    """Returns the value of a JSON text. BadFile: it is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except UnicodeDecodeError:
@@ -217,7 +217,7 @@ def first_line(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why a file could not be used, in a sentence; also of an error that nobody expected."""
+    """Returns the reason why a file could not be used, as a sentence; also of an unexpected error."""
     if isinstance(error, MemoryError) or "can't allocate memory" in first_line(error):  # the latter is PyTorch's
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:

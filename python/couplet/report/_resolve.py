@@ -19,7 +19,7 @@ CELLS = 100_000  # most cells of maps from which the ends of the colours are tak
 
 
 class BadReport(Exception):
-    """A sentence that names what is wrong with a report."""
+    """A sentence that names the fault of a report."""
 
 
 class Item(NamedTuple):
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
 
 class Element(NamedTuple):
-    """A layer, a group of runs, a task: what a chart shows one by one."""
+    """One of the things that a chart shows one by one: a layer, a group of runs, a task."""
 
     item: Item
     at: Any
@@ -40,7 +40,7 @@ class Element(NamedTuple):
 
 
 def asset(name: str) -> str:
-    """The text of a file of assets/, which the package holds as data."""
+    """Returns the text of a file of assets/, which the package holds as data."""
     return (pathlib.Path(__file__).with_name("assets") / name).read_text(encoding="utf-8")
 
 
@@ -77,12 +77,12 @@ def read(e: Element, key: str) -> Any:
 
 
 def text_of(text: Any, item: Item) -> Any:
-    """A text, or behind "/" the member of the report that holds it."""
+    """Returns a text, or behind "/" the member of the report that holds it."""
     return member(item.at, text[1:].split(".")) if str(text)[:1] == "/" else text
 
 
 def value_of(e: Element, of: Json) -> Optional[float]:
-    """A number, infinity, or None."""
+    """Returns a number, infinity, or None."""
     if read(e, of["key"] + "_infinite") is True:
         return math.inf
     x, divisor = read(e, of["key"]), read(e, of["over"]) if "over" in of else 1
@@ -130,7 +130,7 @@ def elements_of(item: Item, each: str = "layers", panel: str = "") -> List[Eleme
 
 
 def quantiles(values: List[Any]) -> Optional[Json]:
-    """As NumPy's, linear between neighbours."""
+    """Returns quantiles as NumPy's, linear between neighbours."""
     x = sorted(float(v) for v in values if is_number(v) and math.isfinite(v))
     if not x:
         return None
@@ -271,7 +271,7 @@ def curve_at(chart: Json, of: Json, e: Element) -> Optional[Json]:
 
 
 def points_of(one: Json, first: float) -> Json:
-    """The points that have a number, from `first` on."""
+    """Returns the points that have a number, from `first` on."""
     kept = [k for k, x in enumerate(one["x"]) if one["y"][k] is not None and x >= first]
     rows = {key: one[key] and [one[key][k] for k in kept] for key in ("x", "y", "low", "high")}
     return {**one, **rows, "marks": len(kept) <= MARKED}
@@ -293,7 +293,7 @@ def box_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def dot_charts(chart: Json, items: List[Item]) -> List[Json]:
-    """Points with error bars of two standard errors."""
+    """Returns charts of points with error bars of two standard errors."""
     rows = [e for item in items for e in elements_of(item, chart.get("each", "layers"))]
     rows = [e for e in rows if value_of(e, chart["lines"][0]) is not None]
     places = [e.name for e in rows]
@@ -404,12 +404,12 @@ SCALED: Dict[str, Callable[[List[Values]], Any]] = {
 
 
 def plain(name: str) -> str:
-    """Letters, digits and - of a name."""
+    """Returns the letters, digits and - of a name."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def map_charts(chart: Json, items: List[Item]) -> List[Json]:
-    """A chart a matrix; all of them have the colours of one scale."""
+    """Returns a chart for each matrix; all of them have the colours of one scale."""
     made = []
     for item in items:
         for e in elements_of(item, chart.get("each", "layers")):
@@ -439,7 +439,7 @@ def map_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def colours_of(maps: List[List[Values]]) -> List[float]:
-    """From the 1 % to the 99.9 % quantile of all maps."""
+    """Returns the ends of the colours: the 1 % and the 99.9 % quantile of all maps."""
     if not maps:
         return [0.0, 1.0]
     stride = -(-len(maps) * len(maps[0]) * len(maps[0][0]) // CELLS)
@@ -452,7 +452,7 @@ def colours_of(maps: List[List[Values]]) -> List[float]:
 
 
 def panelled(form: Callable[[Json, List[Item], str], List[Json]]) -> Callable[[Json, List[Item]], List[Json]]:
-    """The same chart once a name of the array `panels`."""
+    """Returns the same chart once for each name of the array `panels`."""
 
     def charts(chart: Json, items: List[Item]) -> List[Json]:
         panels = member(items[0].at, chart["panels"].split(".")) if "panels" in chart else [""]
@@ -485,14 +485,14 @@ def kind_of(report: Json) -> str:
 
 
 def alone(chart: Json) -> Json:
-    """A panel as a chart of its own."""
+    """Returns a panel as a chart of its own."""
     if not chart.get("panel"):
         return chart
     return {**chart, "id": plain(f"{chart['id']} {chart['panel']}"), "title": f"{chart['title']}: {chart['panel']}"}
 
 
 def charts_of(report: Json) -> List[Json]:
-    """All charts of a report that have a number, in the order of the list."""
+    """Returns all charts of a report that have a number, in the order of the list."""
     kind, charts = kind_of(report), []
     for chart in json.loads(asset("charts.json"))["charts"]:
         items = items_of(kind, report, chart["of"])

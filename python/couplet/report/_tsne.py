@@ -16,7 +16,7 @@ MOST_EXPERTS = 64
 
 
 def rows_of(path: _files.Path) -> Any:
-    """The records of a file: layer, expert, row [d]. BadFile."""
+    """Returns the records of a file: layer, expert, row [d]. BadFile."""
     blob = _files.read(path, min(1 << 30, _files.available_bytes() // 4))
     try:
         records = np.load(io.BytesIO(blob), allow_pickle=False)

@@ -14,7 +14,7 @@ _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def embedded(text: str) -> str:
-    """JSON that cannot end the element which holds it."""
+    """Returns JSON that cannot end the element which holds it."""
     return text.replace("<", "\\u003c")
 
 
