@@ -24,8 +24,7 @@ typedef enum cpl_rng_stream {
     CPL_STREAM_ROWS =
         10, /* blocks of a gate's rows that are read: layer, step = expert, index = choice */
 
-    /* The routing report: step 0 halves of a domain, 1 ids dealt anew; index = place of a token. */
-    CPL_STREAM_HALVES = 16,
+    CPL_STREAM_IDS = 16, /* ids dealt anew in the routing report: step = 1, index = place */
 } cpl_rng_stream;
 
 typedef struct cpl_rng_key {

@@ -179,14 +179,11 @@ static bool is_requested(int column, const cpl_inspect_options *o)
 /* The same figure of the centred rows; 0: there is none. */
 #define CENTRED(name) [name] = CENTRED_##name
 static const int centred_of[N_COLUMNS] = {
-    CENTRED(KAPPA_OWN),    CENTRED(KAPPA_OTHERS),
-    CENTRED(ROWS_OWN),     CENTRED(COLUMNS_OWN),
-    CENTRED(ASSIGNED),     CENTRED(Z),
-    CENTRED(ERC_RELATIVE), CENTRED(RANDOM),
-    CENTRED(RANDOM_SD),    CENTRED(RATIO_50),
-    CENTRED(RATIO_90),     CENTRED(RATIO_99),
-    CENTRED(ALPHA_MIN),    CENTRED(VIOLATED),
-    CENTRED(LAMBDA),       [KAPPA_IF_SEVERAL] = CENTRED_KAPPA_OTHERS};
+    CENTRED(KAPPA_OWN),    CENTRED(KAPPA_OTHERS), CENTRED(ROWS_OWN),
+    CENTRED(COLUMNS_OWN),  CENTRED(ASSIGNED),     CENTRED(Z),
+    CENTRED(ERC_RELATIVE), CENTRED(RANDOM),       CENTRED(RATIO_50),
+    CENTRED(RATIO_90),     CENTRED(RATIO_99),     CENTRED(ALPHA_MIN),
+    CENTRED(VIOLATED),     CENTRED(LAMBDA)};
 #undef CENTRED
 
 /* Without what was not requested. centred: the figures of the centred rows, and none that is of the

@@ -155,9 +155,10 @@ def token_figures(
 # ---- the tokens that are sent to an expert ----
 
 
-def _likeness(x: Tensor, y: Tensor, keep: Tensor, scaled: bool) -> Dict[str, float]:
-    """Correlations of the entries of two matrices [m, m] that are to keep; scaled: of rows over their means."""
-    lists = [((v / v.mean(1, keepdim=True)).nan_to_num(0.0) if scaled else v)[keep][None] for v in (x, y)]
+def _likeness(x: Tensor, y: Tensor) -> Dict[str, float]:
+    """Correlations of the entries of two matrices [m, m] off the diagonal, every row over its mean."""
+    off = ~torch.eye(len(x), dtype=torch.bool, device="cpu")
+    lists = [(v / v.mean(1, keepdim=True)).nan_to_num(0.0)[off][None] for v in (x, y)]
     dx, dy = (v - v.mean() for v in lists)
     pearson = ((dx * dy).sum() / (dx.square().sum() * dy.square().sum()).sqrt()).item()
     return {"pearson": pearson, "spearman": _mean_rho(lists[0], lists[1], torch.ones_like(dx, dtype=torch.bool), 2)}
@@ -176,16 +177,13 @@ def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
     )
     found = {"left_out": float((~kept).sum())}
     own = M_tok.diagonal()
-    off = ~torch.eye(len(own), dtype=torch.bool, device="cpu")
     found.update(
         diag_mean=own.mean().item(),
         rows_own=(M_tok <= own[:, None]).all(1).double().mean().item(),
         columns_own=(M_tok <= own).all(0).double().mean().item(),
     )
-    for name, other, keep in (("all", M, off | True), ("offdiag", M, off), ("centred_offdiag", centred, off)):
-        for scaled in (False, True):
-            for kind, value in _likeness(M_tok, other, keep, scaled).items():
-                found[f"{name}{'_scaled' if scaled else ''}.{kind}"] = value
+    for name, other in (("offdiag_scaled", M), ("centred_offdiag_scaled", centred)):
+        found.update({f"{name}.{kind}": value for kind, value in _likeness(M_tok, other).items()})
     return {f"tokens_M.{name}": value for name, value in found.items()}
 
 

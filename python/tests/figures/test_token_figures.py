@@ -396,7 +396,7 @@ def test_figures_are_those_of_the_program(tmp_path):
             if not name.endswith(("_chance", "spearman_std")) and name not in NOT_IN_PYTHON and ".erc" not in name:
                 assert got[f"{name}/{layer['layer']}"] == pytest.approx(want, abs=1e-4), name
                 compared += 1
-    assert compared == 2 * (12 + 12 + 3 + 16)
+    assert compared == 2 * (12 + 12 + 3 + 8)
 
 
 NOT_IN_PYTHON = ("tokens_M.M", "tokens_M.routed", "tokens_M.experts", "tokens_M.alpha_min")

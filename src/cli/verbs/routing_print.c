@@ -55,42 +55,6 @@ void cpl_routing_print_cost(const cpl_routing_report *r, const cpl_routing_cost 
 
 /* ---- tables ---- */
 
-/* What can be shown of an id's text on one line. */
-static void print_text(const char *text)
-{
-    putchar('"');
-    for (const char *c = text ? text : ""; *c; c++) {
-        if (*c == '\n')
-            fputs("\\n", stdout);
-        else if ((unsigned char)*c < 32 || *c == 127)
-            printf("\\x%02x", (unsigned)(unsigned char)*c);
-        else
-            putchar(*c);
-    }
-    putchar('"');
-}
-
-static void print_examples(const char *what, int64_t layer, const cpl_routing_vocabulary *v)
-{
-    if (v->n_examples == 0) return;
-    printf("layer %lld, %s:", (long long)layer, what);
-    for (int i = 0; i < v->n_examples; i++) {
-        const cpl_routing_example *x = &v->example[i];
-        fputs(i ? ", " : " ", stdout);
-        print_text(x->text);
-        printf(" to %d (%.0f %% of %lld)", x->expert, 100 * x->share, (long long)x->count);
-    }
-    putchar('\n');
-}
-
-static void print_all_examples(const cpl_routing_report *r)
-{
-    for (int64_t i = 0; i < r->n_layers; i++) {
-        print_examples("read", i, &r->layers[i].input);
-        print_examples("next", i, &r->layers[i].next);
-    }
-}
-
 static void print_pairs(const cpl_routing_report *r)
 {
     if (r->top_k < 2) return;
@@ -155,7 +119,6 @@ cpl_status cpl_routing_print(const cpl_routing_report *r)
     CPL_TRY(print_table(r, CPL_ROUTING_ERC));
     print_pairs(r);
     CPL_TRY(print_table(r, CPL_ROUTING_VOCABULARY));
-    print_all_examples(r);
     print_saturation(r);
     cpl_routing_verdict(&verdict, r);
     putchar('\n');

@@ -43,13 +43,10 @@ cpl_columns cpl_routing_columns(const cpl_routing_report *r)
 
 /* ---- on the terminal ---- */
 
-static const cpl_shown load[] = {{LOAD_MAX, "max/mean", .digits = 2},
-                                 {DEAD, "dead", .digits = 0},
-                                 {LOAD_ENTROPY, "load entropy", .digits = 3},
-                                 {ROUTER_ENTROPY, "router entropy", .digits = 3},
-                                 {DISTANCE, "domains", .digits = 3},
-                                 {HALVES, "halves", .digits = 3},
-                                 {0}};
+static const cpl_shown load[] = {
+    {LOAD_MAX, "max/mean", .digits = 2},         {DEAD, "dead", .digits = 0},
+    {LOAD_ENTROPY, "load entropy", .digits = 3}, {ROUTER_ENTROPY, "router entropy", .digits = 3},
+    {DISTANCE, "domains", .digits = 3},          {0}};
 
 static const cpl_shown agreement[] = {{RHO, "rank correlation", .digits = 3},
                                       {RHO_SD, "sd", .digits = 2},
@@ -76,21 +73,16 @@ static const cpl_shown likeness[] = {{KEPT, "experts", .digits = 0},
                                      {ROWS_OWN, "rows own %", .digits = 1},
                                      {COLUMNS_OWN, "columns", .digits = 1},
                                      {ALPHA_MIN, "alpha_min", .digits = 3},
-                                     {OFF_R, "r", .digits = 2},
-                                     {OFF_RHO, "rho", .digits = 2},
-                                     {OFF_ROWS_R, "r, rows", .digits = 2},
-                                     {OFF_ROWS_RHO, "rho, rows", .digits = 2},
-                                     {CENTRED_OFF_R, "r, centred", .digits = 2},
+                                     {OFF_ROWS_R, "r", .digits = 2},
+                                     {OFF_ROWS_RHO, "rho", .digits = 2},
+                                     {CENTRED_OFF_ROWS_R, "r, centred", .digits = 2},
                                      {0}};
 
 static const cpl_shown erc[] = {{ERC_RELATIVE, "a = ", .digits = 4, .alphas = CPL_EACH_ALPHA}, {0}};
 
-static const cpl_shown vocabulary[] = {{READ_IDS, "read: ids", .digits = 0},
+static const cpl_shown vocabulary[] = {{READ_IDS, "ids", .digits = 0},
                                        {READ_MEAN, "mean", .digits = 3, .as_it_is = true},
                                        {READ_DEALT, "shuffled", .digits = 3, .as_it_is = true},
-                                       {NEXT_IDS, "next: ids", .digits = 0},
-                                       {NEXT_MEAN, "mean", .digits = 3, .as_it_is = true},
-                                       {NEXT_DEALT, "shuffled", .digits = 3, .as_it_is = true},
                                        {0}};
 
 static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_routing_table table)
@@ -111,7 +103,7 @@ static const char *title_of(cpl_pool *pool, const cpl_routing_report *r, cpl_rou
                "0 apart";
     case CPL_ROUTING_LIKENESS:
         return "Is R_i like the tokens routed to it? M_tok, and its correlation with M off the "
-               "diagonal";
+               "diagonal, rows over their means";
     case CPL_ROUTING_ERC:
         return "ERC of M_tok over its mean diagonal";
     default:

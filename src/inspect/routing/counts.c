@@ -93,57 +93,23 @@ double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n)
     return sqrt(fmax(divergence, 0));
 }
 
-/* Mean of the distances that there are. */
-typedef struct mean {
-    double sum;
-    int64_t count;
-} mean;
-
-static void add(mean *m, double value)
-{
-    if (isnan(value)) return;
-    m->sum += value;
-    m->count++;
-}
-
-static double mean_of(mean m)
-{
-    return m.count ? m.sum / (double)m.count : (double)NAN;
-}
-
-/* Sets halves [sources,2,n]. */
-static void count_halves(int64_t *halves, const cpl_routing_record *r, int64_t layer,
-                         const cpl_routing_tokens *tokens, uint64_t seed)
-{
-    const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_HALVES};
-    const int64_t n       = r->n_experts;
-    memset(halves, 0, (size_t)(2 * tokens->n_sources * n) * sizeof *halves);
-    for (int64_t t = 0; t < r->n_tokens; t++) {
-        int64_t half  = cpl_rng_u32(&key, (uint64_t)t) >> 31;
-        int64_t *mine = halves + (2 * tokens->source[t] + half) * n;
-        for (int64_t k = 0; k < r->top_k; k++) mine[cpl_routing_record_at(r, layer, t)[k]]++;
-    }
-}
-
-cpl_status cpl_routing_count_domains(cpl_routing_domains *domains, int64_t *by_source,
-                                     const cpl_routing_record *r, int64_t layer,
-                                     const cpl_routing_tokens *tokens, uint64_t seed)
+double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *r, int64_t layer,
+                                 const cpl_routing_tokens *tokens)
 {
     const int64_t n = r->n_experts, sources = tokens->n_sources;
-    mean between = {0}, within = {0};
-    int64_t *halves = cpl_alloc((size_t)(2 * sources * n) * sizeof *halves);
-    if (!halves) return CPL_ERR_MEMORY;
-    count_halves(halves, r, layer, tokens, seed);
-    for (int64_t s = 0; s < sources; s++) {
-        const int64_t *a = halves + 2 * s * n, *b = a + n;
-        for (int64_t e = 0; e < n; e++) by_source[s * n + e] = a[e] + b[e];
-        add(&within, cpl_routing_distance(a, b, n));
-        for (int64_t other = 0; other < s; other++)
-            add(&between, cpl_routing_distance(by_source + s * n, by_source + other * n, n));
-    }
-    cpl_free(halves);
-    *domains = (cpl_routing_domains){mean_of(between), mean_of(within)};
-    return CPL_OK;
+    double sum = 0, count = 0;
+    memset(by_source, 0, (size_t)(sources * n) * sizeof *by_source);
+    for (int64_t t = 0; t < r->n_tokens; t++)
+        for (int64_t k = 0; k < r->top_k; k++)
+            by_source[tokens->source[t] * n + cpl_routing_record_at(r, layer, t)[k]]++;
+    for (int64_t s = 0; s < sources; s++)
+        for (int64_t other = 0; other < s; other++) {
+            const double d = cpl_routing_distance(by_source + s * n, by_source + other * n, n);
+            if (isnan(d)) continue;
+            sum += d;
+            count++;
+        }
+    return sum / count; /* 0 / 0 without any */
 }
 
 /* ---- places by id ---- */
@@ -167,7 +133,6 @@ static void gather(cpl_routing_index *index, const place *places, int64_t count)
     for (int64_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && places[end].id == places[first].id;) end++;
         if (end - first < CPL_ROUTING_SEEN) continue;
-        index->id[index->n_ids]      = places[first].id;
         index->first[index->n_ids++] = kept;
         for (int64_t i = first; i < end; i++) index->order[kept++] = places[i].at;
     }
@@ -177,7 +142,7 @@ static void gather(cpl_routing_index *index, const place *places, int64_t count)
 /* Fisher-Yates. */
 static void mix(int64_t *order, int64_t count, uint64_t seed)
 {
-    const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_HALVES, .step = 1};
+    const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_IDS, .step = 1};
     for (int64_t i = count - 1; i > 0; i--) {
         uint64_t u = cpl_rng_u32(&key, (uint64_t)i);
         int64_t to = (int64_t)(u * (uint64_t)(i + 1) >> 32), moved = order[i];
@@ -192,8 +157,7 @@ cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool, cons
     const size_t n = (size_t)count, groups = n / CPL_ROUTING_SEEN + 2;
     place *places = cpl_alloc(n * sizeof *places + 1);
     if (!places) return CPL_ERR_MEMORY;
-    *index = (cpl_routing_index){.id    = cpl_pool_take(pool, groups * sizeof *index->id),
-                                 .first = cpl_pool_take(pool, groups * sizeof *index->first),
+    *index = (cpl_routing_index){.first = cpl_pool_take(pool, groups * sizeof *index->first),
                                  .order = cpl_pool_take(pool, n * sizeof *index->order),
                                  .mixed = cpl_pool_take(pool, n * sizeof *index->mixed)};
     for (int64_t i = 0; i < count; i++) places[i] = (place){ids[i], i};
@@ -210,35 +174,17 @@ cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool, cons
 
 /* ---- shares ---- */
 
-/* The expert that most of these places have, and for how many. */
-static int64_t favourite(int32_t *expert, int64_t *counts, const cpl_routing_record *r,
-                         int64_t layer, const int64_t *places, int64_t count)
+/* The largest share of these places that have one expert. */
+static double largest_share(int64_t *counts, const cpl_routing_record *r, int64_t layer,
+                            const int64_t *places, int64_t count)
 {
+    int64_t most = 0;
     memset(counts, 0, (size_t)r->n_experts * sizeof *counts);
     for (int64_t i = 0; i < count; i++)
         for (int64_t k = 0; k < r->top_k; k++)
             counts[cpl_routing_record_at(r, layer, places[i])[k]]++;
-    *expert = 0;
-    for (int64_t e = 1; e < r->n_experts; e++)
-        if (counts[e] > counts[*expert]) *expert = (int32_t)e;
-    return counts[*expert];
-}
-
-static bool goes_before(const cpl_routing_example *a, const cpl_routing_example *b)
-{
-    if (a->share != b->share) return a->share > b->share;
-    return a->count > b->count;
-}
-
-static void keep_example(cpl_routing_vocabulary *v, cpl_routing_example example)
-{
-    int at = v->n_examples;
-    while (at > 0 && goes_before(&example, &v->example[at - 1])) at--;
-    if (at == CPL_ROUTING_EXAMPLES) return;
-    if (v->n_examples < CPL_ROUTING_EXAMPLES) v->n_examples++;
-    memmove(v->example + at + 1, v->example + at,
-            (size_t)(v->n_examples - 1 - at) * sizeof *v->example);
-    v->example[at] = example;
+    for (int64_t e = 0; e < r->n_experts; e++) most = counts[e] > most ? counts[e] : most;
+    return (double)most / (double)count;
 }
 
 cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *v, const cpl_routing_record *r,
@@ -250,14 +196,8 @@ cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *v, const cpl_routin
     v->n_ids = index->n_ids;
     for (int64_t i = 0; i < index->n_ids; i++) {
         int64_t first = index->first[i], count = index->first[i + 1] - first;
-        cpl_routing_example x = {.id = index->id[i], .count = count};
-        int32_t any;
-        x.share = (double)favourite(&x.expert, counts, r, layer, index->order + first, count) /
-                  (double)count;
-        v->mean += x.share;
-        v->shuffled +=
-            (double)favourite(&any, counts, r, layer, index->mixed + first, count) / (double)count;
-        keep_example(v, x);
+        v->mean += largest_share(counts, r, layer, index->order + first, count);
+        v->shuffled += largest_share(counts, r, layer, index->mixed + first, count);
     }
     v->mean     = v->n_ids ? v->mean / (double)v->n_ids : (double)NAN;
     v->shuffled = v->n_ids ? v->shuffled / (double)v->n_ids : (double)NAN;

@@ -36,19 +36,11 @@ double cpl_routing_factor(const int64_t *together, int64_t n);
  * none. Equal ones by lower i, then j. */
 int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *together, int64_t n);
 
-typedef struct cpl_routing_domains {
-    double distance; /* mean over pairs of domains of the Jensen-Shannon distance (base 2, the root)
-                        between their shares of experts: 0 the same, 1 no expert in common; NaN if
-                        fewer than two domains have tokens */
-    double halves; /* mean over domains of the same between two halves of the domain's tokens drawn
-                        at random: what counting alone makes; NaN if none can be halved */
-} cpl_routing_domains;
-
-/* Sets by_source [sources,n], assignments, and the figures. A token's half is a random number of
- * (seed, CPL_STREAM_HALVES, layer 0, its place), the same in every layer. */
-CPL_NODISCARD cpl_status cpl_routing_count_domains(cpl_routing_domains *domains, int64_t *by_source,
-                                                   const cpl_routing_record *record, int64_t layer,
-                                                   const cpl_routing_tokens *tokens, uint64_t seed);
+/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the Jensen-Shannon
+ * distance (base 2, the root) between their shares of experts: 0 the same, 1 no expert in common; NaN if
+ * fewer than two domains have tokens. */
+double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *record,
+                                 int64_t layer, const cpl_routing_tokens *tokens);
 
 /* The distance between two lists of counts; NaN if one is all zero. */
 double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
@@ -58,13 +50,12 @@ double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
  * The share of an id x and an expert e is N_xe / N_x: how many of the occurrences of x have e among
  * their K experts. */
 
-enum { CPL_ROUTING_EXAMPLES = 5, CPL_ROUTING_SEEN = 8 };
+enum { CPL_ROUTING_SEEN = 8 };
 
 /* The places of a text by id: groups of ids that occur CPL_ROUTING_SEEN times or more. */
 typedef struct cpl_routing_index {
     int64_t n_ids;
-    int32_t *id;    /* (n_ids) rising */
-    int64_t *first; /* (n_ids + 1) of the group in order */
+    int64_t *first; /* (n_ids + 1) of the group in order; groups by rising id */
     int64_t *order; /* (first[n_ids]) places */
     int64_t *mixed; /* the same places in an order drawn at random */
 } cpl_routing_index;
@@ -73,23 +64,14 @@ typedef struct cpl_routing_index {
 CPL_NODISCARD cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool,
                                                 const int32_t *ids, int64_t count, uint64_t seed);
 
-typedef struct cpl_routing_example {
-    int32_t id, expert;
-    double share;
-    int64_t count;    /* occurrences of the id */
-    const char *text; /* decoded text of the id, well-formed; NULL: not decoded */
-} cpl_routing_example;
-
 typedef struct cpl_routing_vocabulary {
     int64_t n_ids;   /* that count */
     double mean;     /* over them of the largest share of an expert; NaN if there are none */
     double shuffled; /* the same when the ids are dealt to the places at random: what few
                         occurrences and uneven load make */
-    cpl_routing_example example[CPL_ROUTING_EXAMPLES]; /* largest share, then most occurrences */
-    int n_examples;
 } cpl_routing_vocabulary;
 
-/* Of one layer. Of experts with equal shares the lower one. CPL_ERR_MEMORY. */
+/* Sets the figures of one layer. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_vocabulary_of(cpl_routing_vocabulary *out,
                                                    const cpl_routing_record *record, int64_t layer,
                                                    const cpl_routing_index *index);

@@ -123,22 +123,6 @@ static void put_answers(maker *m, json_t *object, int64_t layer)
     if (l->m_tok.has_M) put_part(m, object, CPL_PART_LIKENESS, layer);
 }
 
-static void put_examples(maker *m, json_t *object, const cpl_routing_vocabulary *v)
-{
-    json_t *examples = json_array();
-    for (int i = 0; i < v->n_examples; i++) {
-        const cpl_routing_example *x = &v->example[i];
-        json_t *example              = json_object();
-        put(m, example, "id", integer(x->id));
-        put(m, example, "text", cpl_json_words(x->text ? x->text : ""));
-        put(m, example, "expert", integer(x->expert));
-        put(m, example, "share", cpl_json_number(x->share));
-        put(m, example, "count", integer(x->count));
-        add(m, examples, example);
-    }
-    put(m, object, "examples", examples);
-}
-
 static json_t *layer(maker *m, int64_t index)
 {
     const cpl_routing_layer *l = &m->r->layers[index];
@@ -152,8 +136,6 @@ static json_t *layer(maker *m, int64_t index)
     put(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
     put_answers(m, object, index);
     put_part(m, object, CPL_PART_VOCABULARY, index);
-    put_examples(m, json_object_get(object, "input_ids"), &l->input);
-    put_examples(m, json_object_get(object, "next_ids"), &l->next);
     return object;
 }
 

@@ -120,14 +120,12 @@ cpl_status cpl_routing_tokens_init(cpl_routing_tokens *t, cpl_pool *pool, const 
     t->count           = texts->n_predictions;
     t->n_sources       = texts->sources.count;
     t->input           = cpl_pool_take(pool, count * sizeof *t->input);
-    t->next            = cpl_pool_take(pool, count * sizeof *t->next);
     t->source          = cpl_pool_take(pool, count * sizeof *t->source);
     CPL_TRY(cpl_pool_status(pool));
     for (int64_t i = 0; i < texts->n_documents; i++)
         for (int64_t k = 0; k < texts->documents[i].predictions; k++) {
             int64_t at    = texts->documents[i].place + k;
             t->input[at]  = cpl_texts_input(texts, i, k);
-            t->next[at]   = cpl_texts_target(texts, i, k);
             t->source[at] = (int32_t)texts->documents[i].source;
         }
     return CPL_OK;

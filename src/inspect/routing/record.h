@@ -52,8 +52,8 @@ void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record
 /* What is known of every token. */
 typedef struct cpl_routing_tokens {
     int64_t count, n_sources;
-    int32_t *input, *next; /* (count) the id that is read, and the one that follows it */
-    int32_t *source;       /* (count) */
+    int32_t *input;  /* (count) the id that is read */
+    int32_t *source; /* (count) */
 } cpl_routing_tokens;
 
 CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl_pool *pool,

@@ -147,7 +147,7 @@ typedef struct work {
     cpl_routing_record record;
     cpl_routing_agreement *agreement; /* [L] */
     cpl_routing_tokens tokens;
-    cpl_routing_index input, next;
+    cpl_routing_index input;
     cpl_pool pool; /* of all of them */
 } work;
 
@@ -163,26 +163,8 @@ static cpl_status begin(work *w)
                                            config->d_model, room));
     CPL_TRY(cpl_routing_tokens_init(&w->tokens, &w->pool, &r->texts));
     for (int64_t t = 0; t < w->tokens.count; t++) r->source_tokens[w->tokens.source[t]]++;
-    CPL_TRY(cpl_routing_index_init(&w->input, &w->pool, w->tokens.input, w->tokens.count,
-                                   r->options.seed));
-    return cpl_routing_index_init(&w->next, &w->pool, w->tokens.next, w->tokens.count,
+    return cpl_routing_index_init(&w->input, &w->pool, w->tokens.input, w->tokens.count,
                                   r->options.seed);
-}
-
-/* Decodes the ids of the examples. */
-static cpl_status decode(cpl_routing_vocabulary *v, cpl_pool *pool, const cpl_tokenizer *tokenizer)
-{
-    for (int i = 0; i < v->n_examples; i++) {
-        cpl_text bytes = {0}, text = {0};
-        if (v->example[i].id < cpl_tokenizer_vocab_size(tokenizer))
-            CPL_TRY(cpl_tokenizer_decode(tokenizer, &bytes, &v->example[i].id, 1, false));
-        cpl_utf8_repair(&text, bytes.bytes ? bytes.bytes : "", bytes.length);
-        v->example[i].text = cpl_pool_copy(pool, text.bytes ? text.bytes : "", text.length);
-        pool->failed       = pool->failed || text.failed;
-        cpl_text_free(&bytes);
-        cpl_text_free(&text);
-    }
-    return cpl_pool_status(pool);
 }
 
 static void set_agreement(cpl_routing_layer *l, const cpl_routing_agreement *a)
@@ -239,15 +221,11 @@ static cpl_status set_layer(work *w, int64_t layer)
     l->router_entropy = chose->entropy[layer] / (double)chose->n_tokens;
     cpl_routing_count_together(l->together, chose, layer);
     l->n_pairs = cpl_routing_frequent(l->pairs, CPL_ROUTING_PAIRS, l->together, r->n_experts);
-    CPL_TRY(cpl_routing_count_domains(&l->domains, l->by_source, chose, layer, &w->tokens,
-                                      r->options.seed));
+    l->domain_distance = cpl_routing_count_domains(l->by_source, chose, layer, &w->tokens);
     set_agreement(l, &w->agreement[layer]);
     CPL_TRY(set_stand(w, layer));
     CPL_TRY(set_signs(w, layer));
-    CPL_TRY(cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input));
-    CPL_TRY(cpl_routing_vocabulary_of(&l->next, chose, layer, &w->next));
-    CPL_TRY(decode(&l->input, &r->pool, r->reader.tokenizer));
-    return decode(&l->next, &r->pool, r->reader.tokenizer);
+    return cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input);
 }
 
 /* ---- the run ---- */

@@ -19,7 +19,7 @@ typedef struct cpl_routing_options {
     int64_t response_tokens; /* S at most; every T/S-th token of the text */
     double alphas[CPL_NULL_MODEL_MAX_ALPHAS];
     int n_alphas;
-    uint64_t seed; /* of halves and of dealing ids */
+    uint64_t seed; /* of ids dealt anew */
 } cpl_routing_options;
 
 enum { CPL_ROUTING_PAIRS = 8 };
@@ -32,7 +32,7 @@ typedef struct cpl_routing_layer {
     int64_t *together;     /* [n,n] */
     cpl_routing_pair pairs[CPL_ROUTING_PAIRS];
     int n_pairs;
-    cpl_routing_domains domains;
+    double domain_distance;                 /* of counts.h */
     int64_t *by_source;                     /* [sources,n] assignments */
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
     cpl_routing_m_tok m_tok;
@@ -42,7 +42,7 @@ typedef struct cpl_routing_layer {
     float *M, *M_centred; /* [n,n] clean, of the rows and of the centred ones; NULL without rows */
     float *M_tok;         /* [n,n] */
     int64_t *routed;      /* [n] sampled tokens routed to an expert */
-    cpl_routing_vocabulary input, next;
+    cpl_routing_vocabulary input;
 } cpl_routing_layer;
 
 /* Another checkpoint of the run, other than the last. */

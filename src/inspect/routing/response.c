@@ -79,10 +79,9 @@ static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
                 *out++ = M[i * a->n + j];
 }
 
-/* Sets the entries of both matrices as lists, with or without the diagonal, their rows as they are
- * or over their mean; returns how many. */
-static int64_t lists(double *x, double *y, const float *a, const float *b, int64_t m, bool diagonal,
-                     bool over_mean)
+/* Sets the entries of both matrices off the diagonal, every row over its mean, as lists; returns how
+ * many. */
+static int64_t set_lists(double *x, double *y, const float *a, const float *b, int64_t m)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < m; i++) {
@@ -91,9 +90,8 @@ static int64_t lists(double *x, double *y, const float *a, const float *b, int64
             sa += (double)a[i * m + j] / (double)m;
             sb += (double)b[i * m + j] / (double)m;
         }
-        if (!over_mean) sa = sb = 1;
         for (int64_t j = 0; j < m; j++) {
-            if (i == j && !diagonal) continue;
+            if (i == j) continue;
             x[count]   = sa > 0 ? (double)a[i * m + j] / sa : 0;
             y[count++] = sb > 0 ? (double)b[i * m + j] / sb : 0;
         }
@@ -101,20 +99,18 @@ static int64_t lists(double *x, double *y, const float *a, const float *b, int64
     return count;
 }
 
-/* results: off, all, off_rows, all_rows; NULL: not requested. */
-static cpl_status compare(cpl_routing_likeness *const results[4], const float *M_tok,
-                          const float *M, int64_t m)
+static cpl_status compare_matrices(cpl_routing_likeness *out, const float *M_tok, const float *M,
+                                   int64_t m)
 {
     const size_t cells = (size_t)(m * m);
     double *x = cpl_alloc(2 * cells * sizeof *x + 1), *y = x ? x + cells : NULL;
-    void *scratch = cpl_alloc(cpl_correlation_scratch(m * m));
-    for (int k = 0; x && scratch && k < 4; k++) {
-        if (!results[k]) continue;
-        int64_t count        = lists(x, y, M_tok, M, m, k & 1, k & 2);
-        results[k]->pearson  = cpl_correlation_pearson(x, y, count);
-        results[k]->spearman = cpl_correlation_spearman(x, y, count, scratch);
+    void *scratch    = cpl_alloc(cpl_correlation_scratch(m * m));
+    const bool whole = x && scratch;
+    if (whole) {
+        const int64_t count = set_lists(x, y, M_tok, M, m);
+        out->pearson        = cpl_correlation_pearson(x, y, count);
+        out->spearman       = cpl_correlation_spearman(x, y, count, scratch);
     }
-    bool whole = x && scratch;
     cpl_free(x);
     cpl_free(scratch);
     return whole ? CPL_OK : CPL_ERR_MEMORY;
@@ -142,17 +138,14 @@ static void own_entries(cpl_routing_m_tok *out, const float *M, int64_t m)
 static cpl_status figures(cpl_routing_m_tok *out, const float *M_tok, const float *M,
                           const float *centred, const double *alphas, int n_alphas)
 {
-    cpl_routing_likeness *const own[] = {&out->off, &out->all, &out->off_rows, &out->all_rows};
-    cpl_routing_likeness *const of_centred[] = {&out->centred_off, NULL, &out->centred_off_rows,
-                                                NULL};
-    const int64_t m                          = out->n_kept;
+    const int64_t m = out->n_kept;
     cpl_null_model_ratios ratios;
     own_entries(out, M_tok, m);
     for (int k = 0; k < n_alphas; k++) out->erc[k] = cpl_null_model_erc(M_tok, m, alphas[k]);
     CPL_TRY(cpl_null_model_ratios_of(&ratios, M_tok, m));
     out->alpha_min = ratios.most;
-    if (M) CPL_TRY(compare(own, M_tok, M, m));
-    return centred ? compare(of_centred, M_tok, centred, m) : CPL_OK;
+    if (M) CPL_TRY(compare_matrices(&out->like_M, M_tok, M, m));
+    return centred ? compare_matrices(&out->like_centred, M_tok, centred, m) : CPL_OK;
 }
 
 cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
@@ -165,9 +158,8 @@ cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
     cpl_status status               = CPL_OK;
     if (!reduced) return CPL_ERR_MEMORY;
     memset(out, 0, sizeof *out);
-    out->has_M = M != NULL;
-    out->all = out->off = out->all_rows = out->off_rows = none;
-    out->centred_off = out->centred_off_rows = none;
+    out->has_M  = M != NULL;
+    out->like_M = out->like_centred = none;
     out->diagonal = out->alpha_min = out->rows_own = out->columns_own = (double)NAN;
     for (int k = 0; k < n_alphas; k++) out->erc[k] = (double)NAN;
     for (int64_t i = 0; i < n; i++) {

@@ -51,7 +51,8 @@ void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
  * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
 enum { CPL_ROUTING_FEW = 8 };
 
-/* r and rho between M_tok and the clean M, or that of the centred rows. */
+/* r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the diagonal,
+ * every row over its mean. */
 typedef struct cpl_routing_likeness {
     double pearson, spearman;
 } cpl_routing_likeness;
@@ -67,9 +68,7 @@ typedef struct cpl_routing_m_tok {
         columns_own; /* share of columns j whose own entry is the largest: j is excited most by the
                            tokens sent to it */
     bool has_M;      /* the model has router rows to compare with */
-    cpl_routing_likeness all, off;                      /* over all entries; off the diagonal */
-    cpl_routing_likeness all_rows, off_rows;            /* the same with every row over its mean */
-    cpl_routing_likeness centred_off, centred_off_rows; /* off and off_rows with the centred M */
+    cpl_routing_likeness like_M, like_centred;
 } cpl_routing_m_tok;
 
 /* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M and centred [n,n] are

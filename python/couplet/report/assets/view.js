@@ -852,7 +852,6 @@ const LISTS = {
   shots: (shots, { at }) => [String(at.shots ?? shots)],
   values: values => values.map(String),
   source: (source, { at }) => source ? [`${source} (${at.summary.licence || 'licence not stated'})`] : [],
-  examples: found => found.slice(0, 2).map(x => `\u201c${x.text.replace(/\n/g, '\\n').replace(/\t/g, '\\t')}\u201d \u2192 ${x.expert} (${percentText(x.share)})`),
 };
 
 function cellOf(e, of) {
