@@ -16,12 +16,12 @@ enum { TEXT, ID, SOURCE, N_FIELDS, REPORTS_PER_FILE = 5 };
 struct cpl_documents {
     cpl_document_settings settings;
     cpl_log log;
-    char *path, *folder; /* folder: the label of documents that name no source */
+    char *path, *folder; /* folder: the label of documents without a source */
     cpl_stream *stream;
     cpl_pieces pieces;
     bool json, summed_up;
-    int64_t line;     /* of the last piece */
-    int64_t ordinal;  /* of the last block of plain text */
+    int64_t line;     /* line of the last piece */
+    int64_t ordinal;  /* number of the last block of plain text */
     cpl_text block;   /* lines up to a blank one */
     cpl_text plain;   /* repaired plain text */
     cpl_text made_id; /* "<path>:<line>" */
@@ -29,7 +29,7 @@ struct cpl_documents {
     cpl_document_counts counts;
 };
 
-/* One document as found, before it is stripped; too_long and end as in cpl_piece. */
+/* One document before it is stripped; too_long and end as in cpl_piece. */
 typedef cpl_piece found;
 
 cpl_document_settings cpl_document_defaults(void)
@@ -149,7 +149,8 @@ static int64_t number_of(const cpl_documents *d)
     return lines ? d->line : d->ordinal;
 }
 
-/* Counts a document that cannot be used; an error if such a one ends the reading. */
+/* Counts and reports a document that cannot be used. CPL_ERR_INPUT if bad documents end the
+ * reading. */
 static cpl_status bad(cpl_documents *d, const char *format, ...) CPL_PRINTF(2, 3);
 static cpl_status bad(cpl_documents *d, const char *format, ...)
 {
@@ -199,7 +200,7 @@ static cpl_status next_piece(cpl_documents *d, found *piece)
     return CPL_OK;
 }
 
-/* The next run of lines that are not blank, joined by line ends. */
+/* Reads the next run of lines that are not blank, joined by line ends. */
 static cpl_status next_block(cpl_documents *d, found *block)
 {
     found line = {0};
@@ -291,7 +292,7 @@ static cpl_status read_plain(cpl_documents *d, const found *f, cpl_document *doc
     return CPL_OK;
 }
 
-/* White space of Python's str: wider than Unicode's property by 1C to 1F. */
+/* White space as in Python's str: Unicode's property and 1C to 1F. */
 static bool is_python_space(uint32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
@@ -299,7 +300,7 @@ static bool is_python_space(uint32_t c)
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-/* Narrows well-formed UTF-8 to what Python's str.strip leaves. */
+/* Strips well-formed UTF-8 as Python's str.strip does. */
 static void strip(cpl_document *doc)
 {
     const unsigned char *begin = (const unsigned char *)doc->text, *end = begin + doc->length;
@@ -318,7 +319,7 @@ static void strip(cpl_document *doc)
     doc->length = (size_t)(end - begin);
 }
 
-/* Completes `doc`; false if nothing is left of its text. */
+/* Completes `doc`. False if its text is empty. */
 static bool finish(cpl_documents *d, cpl_document *doc)
 {
     if (d->settings.strip) strip(doc);

@@ -6,9 +6,9 @@
  *          text.
  * Text:    a document is well-formed UTF-8 and never empty. It may hold NULs: use the length. White
  *          space at the ends is removed as Python's str.strip does, unless turned off.
- * Bad:     a line that is no JSON object or has no text string, or that is too long, is counted,
- *          reported (a few per file) and skipped, or ends the reading; blank lines are ignored. A
- *          compressed file that is cut or damaged always ends the reading. */
+ * Bad:     a line that is not a JSON object, has no text string or is too long is counted, reported
+ *          (a few per file) and skipped, or ends the reading. Blank lines are ignored. A truncated
+ *          or damaged compressed file always ends the reading. */
 #ifndef CPL_DATA_DOCUMENTS_H
 #define CPL_DATA_DOCUMENTS_H
 
@@ -28,18 +28,19 @@ typedef enum cpl_surrogate_choice {
 
 /* The strings are not owned and must outlive the reader. */
 typedef struct cpl_document_settings {
-    const char *text_field, *id_field, *source_field; /* dots reach into objects */
-    const char *default_source; /* of documents that name none; NULL: their folder's name */
+    const char *text_field, *id_field, *source_field; /* dots select nested values */
+    const char *default_source; /* source of documents without one; NULL: the folder's name */
     bool strip;
     cpl_bad_choice bad;
     cpl_surrogate_choice lone_surrogate;
-    cpl_split_choice split; /* of plain text */
+    cpl_split_choice split; /* end of a document of plain text */
     const char *separator;  /* for CPL_SPLIT_SEPARATOR */
-    size_t max_line_bytes;  /* also of a document of plain text */
-    int zstd_window_log;    /* 10 to 31 */
+    size_t max_line_bytes;  /* limit of a line, and of a document of plain text */
+    int zstd_window_log;    /* limit of the window, log2 of bytes, 10 to 31 */
 } cpl_document_settings;
 
-/* text, id, source; strip; skip; whole file; "<|endoftext|>"; 256 MiB; 27. */
+/* The defaults: fields text, id, source; strip; skip bad documents; a file is a document; separator
+ * "<|endoftext|>"; 256 MiB; 27. */
 cpl_document_settings cpl_document_defaults(void);
 
 /* The strings belong to the reader and are valid until its next call. */
@@ -47,19 +48,20 @@ typedef struct cpl_document {
     const char *text;
     size_t length;      /* bytes of text, at least 1 */
     const char *id;     /* "<path>:<line>" if the document has none; ends at its first NUL */
-    const char *source; /* the same */
+    const char *source; /* ends at its first NUL */
     const char *path;   /* as given to cpl_documents_open */
-    int64_t line;       /* from 1: the line, or the document's number in text not cut by lines */
+    int64_t line;       /* number of the line, or of the document in text not split by lines, from
+                           1 */
 } cpl_document;
 
 typedef struct cpl_document_counts {
-    int64_t documents, text_bytes; /* given out */
-    int64_t bad, empty;            /* skipped: unusable; without text */
-    int64_t repaired;              /* ill-formed sequences and lone surrogates made U+FFFD */
+    int64_t documents, text_bytes; /* documents returned, and bytes of their text */
+    int64_t bad, empty;            /* documents skipped: unusable; without text */
+    int64_t repaired;              /* ill-formed sequences and lone surrogates replaced by U+FFFD */
     int64_t lone_surrogates;       /* found in JSON, in returned or skipped documents */
 } cpl_document_counts;
 
-/* Adds each member of `more`. */
+/* Adds each member of `more` to `total`. */
 void cpl_document_counts_add(cpl_document_counts *total, const cpl_document_counts *more);
 
 typedef struct cpl_documents cpl_documents;
@@ -70,7 +72,7 @@ CPL_NODISCARD cpl_status cpl_documents_open(cpl_documents **documents, const cha
                                             const cpl_log *log);
 void cpl_documents_close(cpl_documents *documents); /* NULL is allowed */
 
-/* Sets `*document` to the next one and `*more` to true, or `*more` to false at the end. */
+/* Sets `*document` to the next document and `*more` to true, or `*more` to false at the end. */
 CPL_NODISCARD cpl_status cpl_documents_next(cpl_documents *documents, cpl_document *document,
                                             bool *more);
 

@@ -8,4 +8,4 @@ static const cpl_setting data_list[] = {
 #undef CPL_SETTING
 
 const cpl_section cpl_section_data =
-    CPL_SECTION(data, "what is read: documents, token shards, sequences, order");
+    CPL_SECTION(data, "the data: documents, token shards, sequences, order");

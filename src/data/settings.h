@@ -26,7 +26,7 @@ typedef struct cpl_data_settings {
 
 #undef CPL_SETTING
 
-/* Their offsets are 0: each is a separate struct. */
+/* The section of the data's settings. Its offsets are relative to cpl_data_settings. */
 extern const cpl_section cpl_section_data;
 
 #endif /* CPL_DATA_SETTINGS_H */

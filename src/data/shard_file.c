@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "io/file.h"
 
-/* Sequences are read in random order: reading ahead would be in vain. */
+/* Opens a file for reads in random order, for which the system should not read ahead. */
 static cpl_status open_random(int *descriptor, uint64_t *length, const char *path)
 {
     CPL_TRY(cpl_file_open(descriptor, length, path));
@@ -60,7 +60,7 @@ cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t byt
 
 enum { NUMPY_LONGEST = 4096 }; /* bytes of a NumPy dictionary */
 
-/* A file by its first bytes. */
+/* The first bytes of a file. */
 typedef struct head {
     const char *path;
     uint64_t file_bytes;
@@ -75,8 +75,8 @@ static uint32_t le32(const unsigned char *b)
 
 /* ---- NumPy ---- */
 
-/* In flat data these bytes would be the ids 20115, 19797, 22861, and then a small one and two that
- * spell "{'"; nothing but a NumPy file begins so. */
+/* Whether the file has a NumPy header. In flat data these bytes would be the ids 20115, 19797,
+ * 22861, a small id and the bytes "{'", which is very unlikely. */
 static bool is_numpy(const head *h, size_t *text)
 {
     const unsigned char *b = h->bytes;
@@ -86,7 +86,7 @@ static bool is_numpy(const head *h, size_t *text)
     return b[*text] == '{' && b[*text + 1] == '\'';
 }
 
-/* What follows `'key':` in the header's dictionary, or NULL. */
+/* The text after `'key':` in the header's dictionary, or NULL. */
 static const char *entry(const char *dictionary, const char *key)
 {
     const char *at = strstr(dictionary, key);
@@ -96,7 +96,7 @@ static const char *entry(const char *dictionary, const char *key)
     return at;
 }
 
-/* Bytes of an item of `'<u2'` and its like; 0 if that is no unsigned little-endian integer. */
+/* Bytes of an item of a type such as `'<u2'`; 0 if it is not an unsigned little-endian integer. */
 static int item_bytes(const char *descr)
 {
     if (descr[0] != '\'' || (descr[1] != '<' && descr[1] != '|') || descr[2] != 'u') return 0;
@@ -169,7 +169,8 @@ cpl_status cpl_shard_format_find(cpl_shard_format *format, const cpl_shard_file 
     *format     = (cpl_shard_format){0, 0};
     CPL_TRY(cpl_shard_file_read(file, h.bytes, h.length, 0));
     if (is_numpy(&h, &text)) return numpy(format, &h, text);
-    /* Flat ids that begin so would need the ids 55432 and 308, and a small number after them. */
+    /* Flat data would begin with the ids 55432 and 308 and a small number, which is very
+     * unlikely. */
     if (h.length >= 1024 && le32(h.bytes) == LLM_C && le32(h.bytes + 4) < 256)
         return llm_c(format, &h);
     return CPL_OK;

@@ -1,4 +1,4 @@
-/* shard_open.c - opening token files: which they are, what their ids mean; see shards.h. */
+/* shard_open.c - opens token files and determines the meaning of their ids; see shards.h. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* The content of the shards.json of a folder; all unknown if there is none. */
+/* The content of the shards.json of a folder; all unknown without such a file. */
 typedef struct info {
     int item_bytes; /* 0: unknown */
     int64_t eos;    /* -1: unknown */
@@ -88,7 +88,7 @@ static cpl_status find_own_labels(cpl_shard *file, const char *given)
     return status;
 }
 
-/* Gathers all labels and numbers those of each file. */
+/* Collects all labels and sets the numbers of each file's labels. */
 static cpl_status number_labels(cpl_shards *s)
 {
     for (int64_t i = 0; i < s->n_files; i++)
@@ -107,8 +107,8 @@ static cpl_status number_labels(cpl_shards *s)
 
 /* ---- item type ---- */
 
-/* Sets whether the `length` bytes from `offset` on are probably uint32 although read as uint16:
- * then nearly every second id is 0 or 1. */
+/* Sets *wide if the `length` bytes from `offset` on are probably uint32: read as uint16, nearly
+ * every second id is 0 or 1. */
 static cpl_status looks_like_uint32(bool *wide, const cpl_shard_file *file, uint64_t offset,
                                     uint64_t length)
 {
@@ -154,8 +154,8 @@ static cpl_status decide_type(cpl_shard *file, const cpl_shard_format *format,
                      file->path);
     if (length % (uint64_t)bytes != 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: its %llu bytes are no whole number of ids of %d bytes: it is "
-                        "truncated, or no token file",
+                        "%s: its %llu bytes are not a whole number of ids of %d bytes: it is "
+                        "truncated, or not a token file",
                         file->path, (unsigned long long)length, bytes);
     file->item_bytes = bytes;
     file->offset     = format->offset;
@@ -165,7 +165,7 @@ static cpl_status decide_type(cpl_shard *file, const cpl_shard_format *format,
 
 /* ---- one file ---- */
 
-/* Opens a file by position; the first ones stay open. */
+/* Opens a file. The first CPL_SHARDS_KEPT_OPEN files stay open. */
 static cpl_status open_bytes(cpl_shards *s, cpl_shard_file *file, const char *path)
 {
     CPL_TRY(cpl_shard_file_open(file, path, s->n_kept < CPL_SHARDS_KEPT_OPEN));
@@ -247,8 +247,8 @@ static cpl_status open_masks(cpl_shards *s, const cpl_shard_options *options)
 
 /* ---- the end-of-text id ---- */
 
-/* The id with which the first documents of a file's metadata end, -1 if they differ or if there is
- * no metadata. */
+/* The id that ends the first documents of a file's metadata; -1 if they differ or without
+ * metadata. */
 static cpl_status eos_of_rows(const cpl_shard *file, int64_t *eos)
 {
     enum { LOOK_ROWS = 100 };
@@ -291,7 +291,7 @@ static cpl_status warn_of_candidates(const cpl_shards *s, const cpl_log *log)
     return CPL_OK;
 }
 
-/* Determines the end-of-text id, or reports what contradicts the given one. */
+/* Determines the end-of-text id, or compares the given id with the data. */
 static cpl_status check_eos(cpl_shards *s, const cpl_log *log)
 {
     int64_t rows_say = -1;

@@ -1,4 +1,4 @@
-/* shard_part.c - one token file being written; see shard_writer.h */
+/* shard_part.c - writes one token file; see shard_writer.h. */
 
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { MAX_LABELS = 65536 };
 
 /* ---- rows ---- */
 
-/* Compresses `length` bytes into the file of rows; with Z_FINISH also all that is held back. */
+/* Compresses `length` bytes into the file of rows. With Z_FINISH also flushes zlib's buffer. */
 static void put_rows(cpl_shard_part *part, const void *bytes, size_t length, int flush)
 {
     unsigned char out[8192];
@@ -30,7 +30,7 @@ static void put_rows(cpl_shard_part *part, const void *bytes, size_t length, int
     CPL_ASSERT(part->gzip.avail_in == 0 && (flush != Z_FINISH || result == Z_STREAM_END));
 }
 
-/* A field in quotes if it needs them. */
+/* Appends a field, quoted if necessary. */
 static void put_field(cpl_text *row, const char *field)
 {
     if (!strpbrk(field, ",\"\r\n")) {
@@ -76,10 +76,11 @@ static cpl_status label_index(cpl_shard_part *part, const char *label, uint16_t 
             return CPL_OK;
         }
     if (labels->count == MAX_LABELS)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: more than %d different sources; is the source field the right one? "
-                        "The last was \"%.64s\"",
-                        part->stem, MAX_LABELS, label);
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: more than %d different sources: data.source_field must name the source, "
+            "the last was \"%.64s\"",
+            part->stem, MAX_LABELS, label);
     *index = (uint16_t)labels->count;
     return cpl_paths_add(labels, label);
 }
@@ -104,7 +105,7 @@ static void list_document_labels(const cpl_shard_part *part, cpl_text *out, bool
     }
 }
 
-/* Writes the file of the part that ends so. */
+/* Writes the companion with this ending. */
 static cpl_status write_companion(const cpl_shard_part *part, const char *ending,
                                   const cpl_text *bytes)
 {

@@ -20,7 +20,7 @@ static void count_token(cpl_shard_survey *s, uint64_t id, bool odd_place, uint64
 
 static cpl_status look_at(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *s)
 {
-    enum { CHUNK = 4096 }; /* even: whether a place is odd does not depend on the chunk */
+    enum { CHUNK = 4096 }; /* even, so that odd places are the same in every chunk */
     uint64_t ids[CHUNK];
     for (int64_t f = 0; f < shards->n_files; f++) {
         const cpl_shard *file = &shards->file[f];
@@ -56,7 +56,7 @@ cpl_status cpl_shards_survey(const cpl_shards *shards, int64_t max_tokens, cpl_s
 /* Documents and tokens by label number. */
 typedef struct totals {
     int64_t *documents, *tokens;
-    int64_t without_rows; /* files */
+    int64_t without_rows; /* files without metadata */
 } totals;
 
 static void add_document(void *ctx, int32_t label, int64_t start, int64_t end)

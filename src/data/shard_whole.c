@@ -13,7 +13,7 @@
 typedef struct look {
     const cpl_strings *found;
     const cpl_shard *files; /* [found->count] */
-    bool *listed;           /* [found->count] by some shards.json */
+    bool *listed;           /* [found->count] listed by some shards.json */
     char *folder;           /* `path` without slashes at its end if it is a folder; else NULL */
     cpl_strings indexes;    /* the files shards.json that may list some of `found` */
 } look;
@@ -28,7 +28,7 @@ static bool is_unfinished(const char *name)
     return strncmp(name, "part-", 5) == 0 && strstr(name, ".npy.tmp-");
 }
 
-/* Does `path` lie below `folder`? */
+/* Whether `path` is below `folder`. */
 static bool is_below(const char *path, const char *folder)
 {
     size_t length = strlen(folder);
@@ -45,7 +45,7 @@ static cpl_status add_index(cpl_strings *paths, const char *folder)
     return status;
 }
 
-/* With --by-source the index is in the parent of the files' folder. */
+/* Finds the shards.json of the files. With --by-source it is in the parent of the files' folder. */
 static cpl_status find_indexes(look *l, const char *path)
 {
     char *above       = cpl_path_folder(l->folder ? l->folder : path);
@@ -111,15 +111,14 @@ static cpl_status check_entries(look *l, const json_t *files, const char *folder
     return CPL_OK;
 }
 
-/* Other programs may write a different shards.json. */
+/* Whether `tokenize encode` wrote the shards.json. Other programs may write a different one. */
 static bool is_ours(const json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
     return format && strncmp(format, "couplet token shards", 20) == 0;
 }
 
-/* A shards.json of another program lists no files of ours: it counts as covering all below its
- * folder. */
+/* Marks all files below the folder of a shards.json of another program as listed. */
 static void mark_all(look *l, const char *folder)
 {
     for (int64_t i = 0; i < l->found->count; i++)
@@ -167,7 +166,7 @@ done:
     return status;
 }
 
-/* Only `tokenize encode` writes such sidecars, and it writes shards.json too. */
+/* Warns of files with sidecars of `tokenize encode` that no shards.json lists. */
 static cpl_status warn_of_unlisted(const look *l, const cpl_log *log)
 {
     int64_t count = 0, first = -1;

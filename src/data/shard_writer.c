@@ -11,13 +11,13 @@
 #include "io/file.h"
 #include "io/paths.h"
 
-/* Where the documents of one source go; of all sources unless by_source. */
+/* The files of the documents of one source, or of all sources without by_source. */
 typedef struct branch {
-    char *label;  /* NULL: all */
+    char *label;  /* NULL: all sources */
     char *prefix; /* "" or "<folder of the label>/" */
     cpl_shard_part part;
     bool open;
-    int number;      /* of the next part */
+    int number;      /* number of the next part */
     size_t existing; /* bytes of its folder's path that existed before: see cpl_path_existing */
 } branch;
 
@@ -33,7 +33,7 @@ struct cpl_shard_writer {
 
 /* ---- existing files ---- */
 
-/* "shards.json", or one a writer if there are several. */
+/* Sets the name: "shards.json", or one per writer if there are several. */
 static void json_name(const cpl_shard_writer *w, char out[64])
 {
     if (w->settings.n_writers > 1)
@@ -52,15 +52,15 @@ static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
 {
     if (!w->settings.replace)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: there are token files already (%s): choose another folder; "
-                        "`couplet tokenize encode --overwrite` replaces them",
+                        "%s: the folder has token files already (%s): choose another folder, or "
+                        "replace them with `couplet tokenize encode --overwrite`",
                         w->settings.folder, path);
     if (unlink(path) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
 }
 
-/* Old parts in the same folder would be read as one data set with the new ones, also parts left by
- * a killed writer. The index goes first, so that the remaining files are never taken as
+/* Removes old parts, including those of a killed writer, since readers would read them together
+ * with the new parts. The index is removed first, so that remaining files are never considered
  * complete. */
 static cpl_status clear_old_parts(const cpl_shard_writer *w)
 {
@@ -82,7 +82,8 @@ static cpl_status clear_old_parts(const cpl_shard_writer *w)
 
 /* ---- branches ---- */
 
-/* A label as the name of a folder: bytes other than letters, digits and "-_." become %XX. */
+/* Appends a label as the name of a folder: bytes other than letters, digits and "-_." become
+ * %XX. */
 static void put_safe(cpl_text *out, const char *label)
 {
     for (const char *c = label; *c; c++) {
@@ -106,7 +107,7 @@ static void free_branch(branch *b)
     cpl_free(b);
 }
 
-/* NULL if there is no memory. */
+/* A new branch, or NULL if memory is not available. */
 static branch *new_branch(const char *label)
 {
     cpl_text text = {0};
@@ -168,7 +169,8 @@ done:
     return status;
 }
 
-/* Parts without an index would be read as a whole data set, and would block a second try. */
+/* Removes the parts of a branch, since parts without an index would be read as a complete data set
+ * and prevent a second attempt. */
 static void remove_parts(cpl_shard_writer *w, branch *b)
 {
     cpl_text path = {0};

@@ -12,7 +12,7 @@
 
 /* ---- reading ---- */
 
-enum { RAW_BYTES = 1 << 15 }; /* read at a time */
+enum { RAW_BYTES = 1 << 15 }; /* bytes read at a time */
 
 static cpl_status read_raw(const cpl_shard *file, int64_t first, int64_t count, unsigned char *raw)
 {
@@ -47,8 +47,7 @@ cpl_status cpl_shard_tokens(const cpl_shard *file, int64_t first, int64_t count,
     return CPL_OK;
 }
 
-/* Sets `ids` to the items of `raw` and returns the largest; items of 2 bytes are the common
- * ones. */
+/* Converts the items of `raw` to `ids` and returns the largest. */
 static uint64_t widen(int32_t *ids, const unsigned char *raw, int64_t count, int item_bytes)
 {
     uint64_t most = 0;
@@ -68,8 +67,7 @@ static uint64_t widen(int32_t *ids, const unsigned char *raw, int64_t count, int
     return most;
 }
 
-/* The error for one of `count` ids, which begin at token `first`, that is not below `bound`: it
- * names the id. */
+/* The error for the first of `count` ids, from token `first` on, that is not below `bound`. */
 static cpl_status out_of_bounds(const cpl_shard *file, const unsigned char *raw, int64_t first,
                                 int64_t count, uint64_t bound)
 {
@@ -127,7 +125,7 @@ int64_t cpl_shards_find_label(const cpl_shards *shards, const char *label)
     return at ? at - shards->labels.at : -1;
 }
 
-/* The label numbers as the sidecar has them, checked. */
+/* Sets the label numbers of the documents from the sidecar and checks them. */
 static cpl_status number_documents(const cpl_shard *file, const cpl_text *sidecar, int item_bytes,
                                    int32_t *labels, int64_t count)
 {
@@ -143,7 +141,7 @@ static cpl_status number_documents(const cpl_shard *file, const cpl_text *sideca
     return CPL_OK;
 }
 
-/* Sets a new array of the label number of each document of a file, out of its sidecar. */
+/* Sets a new array with the label number of each document of a file, from its sidecar. */
 static cpl_status document_labels(const cpl_shard *file, int32_t **labels, int64_t *count)
 {
     int item_bytes = file->own_labels.count > 256 ? 2 : 1;
@@ -175,7 +173,7 @@ cpl_status cpl_shards_documents(const cpl_shards *shards, int64_t f, bool *prese
     const cpl_shard *file = &shards->file[f];
     cpl_status status     = CPL_OK;
     cpl_shard_rows rows   = {0};
-    int32_t *labels       = NULL; /* of its documents, if they differ */
+    int32_t *labels       = NULL; /* labels of the documents, if they differ */
     int64_t count = 0, start = 0, end = 0;
     bool more = true;
     *present  = false;
@@ -196,11 +194,11 @@ done:
     return status;
 }
 
-/* Adds up tokens by label and labels each piece when it is full. */
+/* Counts tokens by label and labels each piece when it is full. */
 typedef struct vote {
-    int64_t *tokens; /* by label number, of the present piece */
+    int64_t *tokens; /* tokens of the current piece by label number */
     int64_t n_labels, piece_tokens, position, n_pieces;
-    int32_t *label; /* of the pieces labelled */
+    int32_t *label; /* labels of the completed pieces */
 } vote;
 
 static void label_piece(vote *v)
@@ -216,7 +214,7 @@ static void label_piece(vote *v)
 static void count_tokens(void *ctx, int32_t label, int64_t start, int64_t end)
 {
     vote *v = ctx;
-    (void)start; /* the end of the document before */
+    (void)start; /* equal to the end of the previous document */
     while (v->position < end) {
         int64_t edge = (v->position / v->piece_tokens + 1) * v->piece_tokens;
         int64_t stop = end < edge ? end : edge;
@@ -260,7 +258,7 @@ static const char *file_and_folder(const char *path)
     return begin ? begin : path;
 }
 
-/* Goes on with `hash` over the name, the size and both edges of a file. */
+/* Continues `hash` over the name, the size, and the beginning and end of a file. */
 static cpl_status hash_file(uint64_t *hash, const cpl_shard *file)
 {
     enum { EDGE = 1 << 16 };

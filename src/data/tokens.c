@@ -17,15 +17,15 @@
 #include "parallel/gather.h"
 
 enum {
-    EDGE_BYTES      = 65536, /* of each end of a file that the fingerprint sees */
+    EDGE_BYTES      = 65536, /* bytes at each end of a file that the fingerprint covers */
     BATCH_DOCUMENTS = 256,
-    BATCH_BYTES     = 4 << 20 /* of text, at which a batch counts as full */
+    BATCH_BYTES     = 4 << 20 /* bytes of text at which a batch is full */
 };
 
-/* One document of a batch. It owns its memory, which is kept from batch to batch. */
+/* One document of a batch. It owns its memory, which is reused for the next batch. */
 typedef struct batched {
     cpl_text text, id, source;
-    const char *path; /* of the list of files */
+    const char *path; /* borrowed from the list of files */
     int64_t line;
     cpl_ids ids; /* set by encode */
 } batched;
@@ -34,22 +34,22 @@ typedef struct batched {
 typedef struct portion {
     batched *at; /* [BATCH_DOCUMENTS] */
     int64_t count;
-    size_t bytes; /* of their texts */
+    size_t bytes; /* bytes of their texts */
 } portion;
 
 typedef struct maker {
     const cpl_tokens_job *job;
     cpl_document_settings reading;
     cpl_shard_writer *writer;
-    char hash[17]; /* of the tokenizer */
+    char hash[17]; /* hash of the tokenizer */
     cpl_tokens_made *made;
     cpl_encoder **encoder; /* [n_threads] */
     int n_threads;
-    const char *path; /* of the file that is read */
+    const char *path; /* path of the current file */
     portion *round;   /* [n_ranks] a batch for each rank: read by one thread, encoded by several */
     int n_ranks, rank;
-    int now;     /* the batch that is filled */
-    bool agreed; /* a failure that all ranks know */
+    int now;     /* index of the batch being filled */
+    bool agreed; /* a failure is known to all ranks */
 } maker;
 
 /* ---- a batch of documents ---- */
@@ -65,7 +65,7 @@ static cpl_status open_batch(maker *m)
 {
     const cpl_tokens_job *job = m->job;
     m->n_threads              = job->n_threads > 0 ? job->n_threads : omp_get_max_threads();
-    CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process if it gets none */
+    CPL_TRY(cpl_memory_try(0, m->n_threads)); /* OpenMP ends the process without memory */
     m->encoder = zeroed((size_t)m->n_threads * sizeof *m->encoder);
     m->round   = zeroed((size_t)m->n_ranks * sizeof *m->round);
     if (!m->encoder || !m->round) return CPL_ERR_MEMORY;
@@ -111,7 +111,7 @@ static void empty(batched *b)
 
 /* Appends a copy of the document: its text on the rank that encodes it, the rest on rank 0, which
  * writes it. */
-static cpl_status gather(maker *m, const cpl_document *document)
+static cpl_status copy_document(maker *m, const cpl_document *document)
 {
     portion *batch = &m->round[m->now];
     batched *b     = &batch->at[batch->count++];
@@ -128,7 +128,7 @@ static cpl_status gather(maker *m, const cpl_document *document)
     return cpl_text_status(&b->source);
 }
 
-/* Of one batch; error messages are per thread, so the one to be reported is copied. */
+/* The first failure in a batch. Error messages are per thread, so the message is copied. */
 typedef struct failure {
     pthread_mutex_t lock;
     cpl_status status;
@@ -152,8 +152,8 @@ static const char *string_of(const cpl_text *text)
     return text->bytes ? text->bytes : "";
 }
 
-/* Sets the ids of all documents of this rank's batch. They do not depend on the number of threads,
- * and of several failures the one of the first document is reported, with its file and line. */
+/* Sets the ids of all documents of this rank's batch. Ids do not depend on the number of threads.
+ * Of several failures, reports that of the first document, with its file and line. */
 static cpl_status encode(maker *m)
 {
     const portion *own = &m->round[m->rank];
@@ -186,14 +186,14 @@ static cpl_status write_batch(maker *m, const portion *batch)
 
 /* ---- a round of several ranks ---- */
 
-/* A failure of all ranks is not agreed on again. */
+/* Agrees on the status of all ranks, unless a failure is known to all ranks already. */
 static cpl_status agreed(maker *m, cpl_status status)
 {
     m->agreed = status != CPL_OK;
     return status;
 }
 
-/* This rank's batch for rank 0: of every document the number of its ids, then the ids. */
+/* Packs this rank's batch for rank 0: for every document the number of its ids, then the ids. */
 static void pack(cpl_text *out, const portion *batch)
 {
     for (const batched *b = batch->at; b < batch->at + batch->count; b++) {
@@ -214,7 +214,8 @@ static cpl_status write_packed(maker *m, const char *packed)
     return CPL_OK;
 }
 
-/* `status`: what this rank has come to. Collective. */
+/* Gathers the batches of all ranks on rank 0, which writes them. `status` is this rank's so far.
+ * Collective. */
 static cpl_status write_round(maker *m, cpl_status status)
 {
     cpl_text own     = {0};
@@ -228,7 +229,7 @@ static cpl_status write_round(maker *m, cpl_status status)
     return agreed(m, cpl_gather_status(m->job->group, status));
 }
 
-/* Encodes and writes what was gathered. */
+/* Encodes and writes the batches of the round. */
 static cpl_status flush(maker *m)
 {
     cpl_status status = encode(m);
@@ -268,7 +269,8 @@ static cpl_status eos_of(const cpl_tokens_job *job, int64_t *eos)
     *eos = job->settings->eos != CPL_UNSET ? job->settings->eos : cpl_tokenizer_eos(job->tokenizer);
     if (*eos < 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s has no <|endoftext|>; say with data.eos which id ends a document",
+                        "%s has no <|endoftext|>: set data.eos to the id that ends a document, for "
+                        "example data.eos=0",
                         job->tokenizer_path);
     return CPL_OK;
 }
@@ -296,7 +298,7 @@ static cpl_status open_writer(maker *m)
 
 static cpl_status add_document(maker *m, const cpl_document *document)
 {
-    CPL_TRY(gather(m, document));
+    CPL_TRY(copy_document(m, document));
     const portion *batch = &m->round[m->now];
     if (batch->count < BATCH_DOCUMENTS && batch->bytes < BATCH_BYTES) return CPL_OK;
     return ++m->now == m->n_ranks ? flush(m) : CPL_OK;
@@ -345,7 +347,7 @@ static cpl_status add_files(maker *m, const cpl_strings *files)
     return m->rank == 0 ? finish(m, files) : CPL_OK;
 }
 
-/* All ranks must read the same. Collective. */
+/* Checks that all ranks read the same inputs. Collective. */
 static cpl_status check_ranks(maker *m)
 {
     uint64_t hash = 0;
@@ -395,7 +397,7 @@ static bool is_token_file(const char *name)
            strcmp(name, "shards.json") == 0;
 }
 
-/* Looks `depth` folders deep. */
+/* Whether the folder holds token files, at most `depth` folders deep. */
 static bool holds_token_files(const char *folder, int depth)
 {
     cpl_strings names = {0};

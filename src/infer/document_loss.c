@@ -26,7 +26,7 @@ static cpl_status make_room(cpl_document_losses *l, int64_t count)
     return CPL_OK;
 }
 
-/* A path or the name of a folder may be no UTF-8, which JSON must be. */
+/* The name as UTF-8, which JSON requires; paths may be other bytes. */
 static char *well_formed(const char *name)
 {
     cpl_text whole = {0};
@@ -44,7 +44,7 @@ static cpl_status set_names(cpl_document_loss *loss, const char *source, const c
 
 /* ---- measuring ---- */
 
-/* A prediction's loss. */
+/* The loss of one prediction. */
 typedef struct loss {
     int32_t document;
     float nll;

@@ -11,15 +11,15 @@
 
 typedef struct cpl_document_loss {
     char *source, *id; /* owned */
-    int64_t bytes;     /* of the text */
-    int64_t tokens;    /* predictions */
+    int64_t bytes;     /* bytes of the text */
+    int64_t tokens;    /* number of predictions */
     double nll;
 } cpl_document_loss;
 
 typedef struct cpl_document_losses {
-    int64_t step;              /* of the checkpoint; -1: it has none */
+    int64_t step;              /* step of the checkpoint; -1: not a checkpoint */
     int64_t window;            /* predictions of a window */
-    int64_t stride, n_sources; /* of the reader and the texts */
+    int64_t stride, n_sources; /* stride of the reader, number of sources of the texts */
     cpl_document_loss *at;
     int64_t count;
 } cpl_document_losses;
@@ -29,13 +29,13 @@ typedef struct cpl_document_losses {
 CPL_NODISCARD cpl_status cpl_document_losses_measure(cpl_document_losses *losses,
                                                      cpl_reader *reader, const cpl_texts *texts);
 
-/* All in one: opens the model, reads the inputs with its tokenizer and <eos> (that of `texts`
- * counts for nothing) and scores. */
+/* Opens the model, reads the inputs with its tokenizer and <eos> (texts->eos is ignored), and
+ * scores them. */
 CPL_NODISCARD cpl_status cpl_document_losses_of(cpl_document_losses *losses, const char *model_dir,
                                                 const char *const *inputs, int64_t n_inputs,
                                                 const cpl_reader_options *reader,
                                                 const cpl_texts_options *texts, const cpl_log *log);
-void cpl_document_losses_free(cpl_document_losses *losses); /* all zero: nothing to do */
+void cpl_document_losses_free(cpl_document_losses *losses); /* does nothing if all zero */
 
 /* Writes {"step": N, "window": S, "documents": [...]}, docs/formats.md, to `path`, atomically. */
 CPL_NODISCARD cpl_status cpl_document_losses_write(const cpl_document_losses *losses,

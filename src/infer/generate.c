@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Allocates everything but the pass, which lies after the mark and is allocated again for each
- * chunk. */
+/* Allocates everything except the pass, which is allocated after the mark for each chunk. */
 static void take_all(cpl_generator *g, const cpl_model_settings *config)
 {
     cpl_pass largest;
@@ -89,7 +88,7 @@ static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t 
                     (long long)count, (long long)g->length, (long long)g->capacity);
 }
 
-/* One pass over at most `chunk` tokens; `last`: compute the logits of the next token. */
+/* Runs one pass over at most `chunk` tokens. `last`: computes the logits of the next token. */
 static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool last)
 {
     cpl_pass pass;

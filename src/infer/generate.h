@@ -1,9 +1,9 @@
-/* generate.h - text from a model, token by token, with cached keys and values.
+/* generate.h - generates text token by token, with cached keys and values.
  *
- * Room:   infer. The prompt passes through the model in chunks of bounded size, then each new token
- *         alone. All memory is taken by cpl_generator_init.
- * Random: token at position p is drawn with number (seed, CPL_STREAM_SAMPLE, step p), so that the
- *         same seed and prompt give the same text, however the prompt is cut into chunks. */
+ * Room:   infer. The model computes the prompt in chunks of bounded size, then one new token per
+ *         pass. cpl_generator_init takes all memory.
+ * Random: the token at position p is drawn with the random number (seed, CPL_STREAM_SAMPLE, step
+ *         p), so that the text depends on seed and prompt, not on the chunks. */
 #ifndef CPL_INFER_GENERATE_H
 #define CPL_INFER_GENERATE_H
 
@@ -12,60 +12,60 @@
 #include "infer/lm_batch.h"
 
 typedef struct cpl_generate_settings {
-    int64_t max_tokens; /* new ones at most, >= 0 */
+    int64_t max_tokens; /* limit of new tokens, >= 0 */
     float temperature;  /* >= 0; 0: always the most likely token */
     float top_p;        /* in (0,1]; 1: all tokens */
     uint64_t seed;
     int64_t eos;   /* the id that ends the text, not passed to `on_token`; -1: none */
-    int64_t n_ids; /* only ids below it are drawn: the tokenizer's size; 0: the whole vocabulary */
-    cpl_stop_ids extra_stop_ids; /* other ids that end it as eos does */
+    int64_t n_ids; /* bound of the ids drawn, the tokenizer's size; 0: the whole vocabulary */
+    cpl_stop_ids extra_stop_ids; /* further ids that end the text like eos */
 } cpl_generate_settings;
 
 typedef struct cpl_generator {
     cpl_model *model; /* not owned */
-    int64_t capacity; /* positions the cache has */
+    int64_t capacity; /* positions of the cache */
     int64_t chunk;    /* tokens of the prompt computed at once */
     cpl_tensor_arena arena;
     cpl_cache cache;
-    int64_t length;       /* tokens seen so far, in as many rows of the cache */
+    int64_t length;       /* tokens fed so far, equal to the rows in use */
     cpl_tensor ids;       /* [chunk] I32 */
     cpl_tensor order;     /* [capacity] I32: 0, 1, 2 ... */
     cpl_tensor selected;  /* [1] I32 */
-    cpl_tensor segment;   /* [1,4] I32: of the current pass */
-    int32_t *numbers;     /* as `order`, in the host's memory */
+    cpl_tensor segment;   /* [1,4] I32, the segment of the current pass */
+    int32_t *numbers;     /* copy of `order` in the host's memory */
     cpl_tensor logits;    /* [1,V] */
-    cpl_tensor sum, id;   /* [1] F64 of the logits, [1] I32 drawn from them */
-    cpl_tensor_mark mark; /* of the arena: after it lies the current pass */
+    cpl_tensor sum, id;   /* [1] F64 sum of the logits, [1] I32 the id drawn */
+    cpl_tensor_mark mark; /* mark of the arena before the current pass */
 } cpl_generator;
 
-/* Bytes that cpl_generator_init will take, without the kernels' scratch. */
+/* Bytes that cpl_generator_init allocates, without the kernels' scratch. */
 size_t cpl_generator_bytes(const cpl_model_settings *config, int64_t capacity, int64_t chunk);
 
 /* CPL_ERR_INPUT if a text of `n_tokens`, prompt included, is longer than the model's context
  * (max_position_embeddings). */
 CPL_NODISCARD cpl_status cpl_generator_fits(const cpl_model_settings *config, int64_t n_tokens);
 
-/* For texts of up to `capacity` tokens, prompt included. As cpl_generator_fits, and
- * CPL_ERR_MEMORY; the model must have been made for that many positions. Reserves the backend's
- * scratch. */
+/* Makes a generator for texts of up to `capacity` tokens, prompt included, and reserves the
+ * backend's scratch. The model must have that many positions. Errors as cpl_generator_fits, and
+ * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_generator_init(cpl_generator *g, cpl_model *model, int64_t capacity,
                                             int64_t chunk);
 void cpl_generator_free(cpl_generator *g);
 
-/* Forgets the tokens seen so far. */
+/* Clears the cache. */
 void cpl_generator_reset(cpl_generator *g);
 
-/* Feeds `count` >= 1 more tokens; g->logits becomes those of the token that follows the last.
- * CPL_ERR_INPUT if an id is not in the vocabulary, if the tokens do not fit into the capacity, and
- * if the logits are not finite (because weights are not). */
+/* Feeds `count` >= 1 more tokens and sets g->logits to the logits of the next token. CPL_ERR_INPUT
+ * if an id is not in the vocabulary, the tokens do not fit into the capacity, or the logits are not
+ * finite. */
 CPL_NODISCARD cpl_status cpl_generator_feed(cpl_generator *g, const int32_t *ids, int64_t count);
 
 /* Called with every new token; false ends the text. */
 typedef bool (*cpl_generate_callback)(void *ctx, int32_t id);
 
 /* Clears the cache, reads the prompt (at least one token) and passes new tokens to `on_token` until
- * there are max_tokens, an end id is drawn or `on_token` returns false. `n_new` (may be NULL) is
- * set to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
+ * max_tokens is reached, an end id is drawn or `on_token` returns false. Sets `n_new` (may be NULL)
+ * to the number of tokens passed. CPL_ERR_INPUT if prompt and max_tokens together exceed the
  * capacity, and as cpl_generator_feed. */
 CPL_NODISCARD cpl_status cpl_generate(cpl_generator *g, const int32_t *prompt, int64_t n_prompt,
                                       const cpl_generate_settings *settings,

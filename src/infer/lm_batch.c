@@ -15,8 +15,7 @@ static cpl_lm_batch_settings with_defaults(cpl_lm_batch_settings settings)
     return settings;
 }
 
-/* Allocates everything but the pass, which lies after the mark and is allocated again for each
- * chunk. */
+/* Allocates everything except the pass, which is allocated after the mark for each chunk. */
 static void take_all(cpl_lm_batch *a, const cpl_model_settings *config)
 {
     const int64_t chunk  = a->settings.chunk;
@@ -126,14 +125,14 @@ static cpl_status score_group(void *ctx, cpl_lm_batch_group *g)
                                     .id       = one->ids[k]};
     }
     CPL_TRY(cpl_lm_batch_run(g));
-    /* In the order of the tokens, so that a sum does not depend on the group. */
+    /* Sums in the order of the tokens, so that a sum does not depend on the group. */
     for (int64_t i = 0; i < g->n_picks; i++)
         s->requests[g->index[g->picks[i].sequence]].log_prob += g->picks[i].log_prob;
     for (int64_t i = 0; s->done && i < g->n; i++) CPL_TRY(s->done(s->ctx, g->index[i]));
     return CPL_OK;
 }
 
-/* Sets what is fed of each request, and how many of its last tokens need logits. */
+/* Sets the tokens to feed for each request, and the number of last tokens that need logits. */
 static cpl_status list_requests(const cpl_lm_batch *a, cpl_sequence *fed, int64_t *needed,
                                 cpl_lm_request *requests, int64_t n)
 {
@@ -170,8 +169,8 @@ cpl_status cpl_lm_batch_score(cpl_lm_batch *a, cpl_lm_request *requests, int64_t
 
 /* A continuation that has not ended. */
 typedef struct live {
-    int64_t sequence; /* of the cpl_lm_batch_group */
-    int32_t *rows;    /* [length + max_tokens] of the cache */
+    int64_t sequence; /* index in the cpl_lm_batch_group */
+    int32_t *rows;    /* [length + max_tokens] rows of the cache */
     int64_t length;   /* tokens fed so far */
     int64_t n_new;
     int32_t next;
@@ -185,7 +184,7 @@ typedef struct continuing {
     int32_t *rows; /* [most, window] */
 } continuing;
 
-/* Whether a live continuation continues after its new token. */
+/* Whether a continuation continues after its new token. */
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
     const cpl_lm_batch_callbacks *l = c->callbacks;
@@ -209,7 +208,7 @@ static cpl_status drop_done(continuing *c, const cpl_lm_batch_group *g)
     return CPL_OK;
 }
 
-/* The first new token of each, from its prompt's last. */
+/* Computes the first new token of each continuation, from the last token of its prompt. */
 static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
 {
     CPL_TRY(cpl_lm_batch_take_picks(g, g->n));

@@ -22,16 +22,16 @@ cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
     return CPL_OK;
 }
 
-/* The first `count` of a list, as a tensor. */
-static cpl_tensor put(cpl_lm_batch *a, cpl_tensor whole, const void *list, int64_t count)
+/* Copies the first `count` numbers of a list to the tensor `whole` and returns that part of it. */
+static cpl_tensor put_list(cpl_lm_batch *a, cpl_tensor whole, const void *list, int64_t count)
 {
     const cpl_tensor part = cpl_tensor_range(whole, 0, count);
     a->model->be->ops->put(a->model->be, part, list);
     return part;
 }
 
-/* `count` tokens, listed in a->list, go into rows first_row ... of the cache; the logits of n_picked
- * of them, listed as requests, are computed. */
+/* Runs a pass over the `count` tokens of a->list, with keys in rows first_row ... of the cache and
+ * the final rows of the n_picked requests. */
 static cpl_status pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, int64_t n_segments,
                               int64_t first_row, int64_t n_picked)
 {
@@ -40,17 +40,18 @@ static cpl_status pass_tokens(cpl_lm_batch *a, cpl_pass *pass, int64_t count, in
     cpl_tensor_arena_release(&a->arena, a->mark);
     cpl_pass_take(pass, &a->arena, &a->model->config, 1, count, false, true);
     cpl_pass_select(pass, &a->arena, &a->model->config,
-                    put(a, a->requests, list->requests, n_picked));
+                    put_list(a, a->requests, list->requests, n_picked));
     const cpl_cached cached = {
         .cache     = a->cache,
         .first_row = first_row,
-        .position  = put(a, a->position, list->position, count),
-        .segments  = {.at      = put(a, a->segments, list->segment, n_segments),
-                      .key_row = put(a, a->key_rows, list->key_row, list->n_keys)},
+        .position  = put_list(a, a->position, list->position, count),
+        .segments  = {.at      = put_list(a, a->segments, list->segment, n_segments),
+                      .key_row = put_list(a, a->key_rows, list->key_row, list->n_keys)},
     };
     pass->moe_scratch.exchange = pass->selected_scratch.exchange = a->exchange;
     if (a->exchange) (void)cpl_exchange_meet(a->exchange, true);
-    cpl_model_forward(a->model, pass, put(a, a->ids, list->ids, count), cpl_tensor_none(), &cached);
+    cpl_model_forward(a->model, pass, put_list(a, a->ids, list->ids, count), cpl_tensor_none(),
+                      &cached);
     return CPL_OK;
 }
 
@@ -77,7 +78,8 @@ void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_
     }
 }
 
-/* Lists tokens `from` ... `to - 1` of the tree, all of one node, after `count` others. */
+/* Appends tokens `from` ... `to - 1` of the tree, all of one node, to the list, which has
+ * `count`. */
 static cpl_status put_tokens(cpl_lm_batch_group *g, const cpl_node *node, int64_t from, int64_t to,
                              int64_t count, cpl_segment *segment)
 {
@@ -100,7 +102,7 @@ static cpl_status not_finite(void)
     return CPL_FAIL(CPL_ERR_INPUT, "a log-probability is not finite: the weights are bad");
 }
 
-/* Sets id [count] of the picks: that which is asked about, or the most likely one, of its row of the
+/* Sets id [count] of the picks: the requested id, or the most likely id of the pick's row of
  * logits. */
 static void set_ids(cpl_lm_batch_group *g, cpl_lm_batch_pick *picks, int64_t count,
                     cpl_tensor logits, const int32_t *row, int32_t *id)
@@ -124,8 +126,8 @@ static void set_ids(cpl_lm_batch_group *g, cpl_lm_batch_pick *picks, int64_t cou
     }
 }
 
-/* Answers `count` picks, at most CPL_LM_BATCH_PICKS. The logits of the first come from row first_row
- * of the pass's final. */
+/* Answers `count` picks, at most CPL_LM_BATCH_PICKS. The first pick belongs to row first_row of
+ * pass->final. */
 static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, cpl_lm_batch_pick *picks,
                               int64_t count, int64_t first_row)
 {
@@ -142,8 +144,8 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, cpl_l
     const cpl_tensor answers = cpl_tensor_range(a->pick, 0, count);
     cpl_model_logits(a->model, pass, logits, first_row);
     set_ids(g, picks, count, logits, row, id);
-    be->ops->log_probs(be, answers, logits, put(a, a->pick_row, row, count),
-                       put(a, a->pick_id, id, count));
+    be->ops->log_probs(be, answers, logits, put_list(a, a->pick_row, row, count),
+                       put_list(a, a->pick_id, id, count));
     be->ops->get(be, log_prob, answers);
     CPL_TRY(be->ops->sync(be));
     for (int64_t k = 0; k < count; k++) {
@@ -153,8 +155,8 @@ static cpl_status answer_some(cpl_lm_batch_group *g, const cpl_pass *pass, cpl_l
     return CPL_OK;
 }
 
-/* Writes the different tokens of picks first ... last - 1 into the requests, counted from `from`.
- * Returns how many there are. */
+/* Writes the different tokens of picks first ... last - 1 to the requests, relative to `from`.
+ * Returns their number. */
 static int64_t list_selected(cpl_lm_batch_group *g, int64_t first, int64_t last, int64_t from)
 {
     int64_t count = 0;
@@ -221,7 +223,7 @@ cpl_status cpl_lm_batch_take_picks(cpl_lm_batch_group *g, int64_t count)
     return g->picks ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* Stores the fed tokens of the group's last sequence, and their rows. */
+/* Records the tokens of the group's last sequence and their rows in the cache. */
 static void hold_last(const cpl_lm_batch_group *g)
 {
     cpl_lm_batch *a      = g->a;
@@ -240,9 +242,9 @@ cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
     return CPL_OK;
 }
 
-/* ---- cutting all sequences into groups ---- */
+/* ---- division into groups ---- */
 
-/* The end of the group that begins at order[first]: as many as the cache has rows for. */
+/* The end of the group that begins at order[first]: as many sequences as fit into the cache. */
 static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64_t first)
 {
     int64_t rows = 0, at = first;
@@ -256,8 +258,8 @@ static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64
     return at;
 }
 
-/* How many tokens of the common prefix of a group, order [n], are in the cache, not counting
- * those that each sequence must feed in any case; and the first row after them. */
+/* The number of tokens of the common prefix of a group, order [n], that are in the cache, without
+ * tokens that every sequence must feed anyway. Sets *first_row to the row after them. */
 static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, int64_t n,
                              int64_t *first_row)
 {

@@ -35,22 +35,23 @@ void cpl_sequence_sort(int64_t *order, const cpl_sequence *sequences, int64_t n)
 
 /* ---- tree ---- */
 
-/* Sequences order[first ... last - 1], equal up to `begin`, that hang below `parent`. */
+/* Sequences order[first ... last - 1], equal up to `begin`, to be added below `parent`. */
 typedef struct branch {
     int64_t first, last, begin, parent;
 } branch;
 
-/* Pending branches, last in first out, so that all descendants of a node come directly after it. */
+/* Pending branches, last in first out, so that all descendants of a node directly follow it. */
 typedef struct builder {
     const cpl_sequence *sequences;
     int64_t *order;
-    branch *waiting; /* [2n]: every branch but the first has a sibling or a leaf above it */
+    branch *waiting; /* [2n] is enough, since every branch but the first has a sibling or a leaf
+                        above it */
     int64_t count;
     cpl_prefix_tree *tree;
 } builder;
 
 /* Adds a branch for each of the different tokens at `begin` in order[first ... last - 1]. */
-static void put(builder *b, int64_t first, int64_t last, int64_t begin, int64_t parent)
+static void push_branches(builder *b, int64_t first, int64_t last, int64_t begin, int64_t parent)
 {
     const cpl_sequence *s = b->sequences;
     while (last > first) {
@@ -61,7 +62,8 @@ static void put(builder *b, int64_t first, int64_t last, int64_t begin, int64_t 
     }
 }
 
-/* Adds its node, the leaves that end there, and branches for the sequences that continue. */
+/* Adds the node of a branch, the leaves at its end, and branches for the sequences that
+ * continue. */
 static void grow(builder *b, branch at)
 {
     cpl_prefix_tree *tree = b->tree;
@@ -77,7 +79,7 @@ static void grow(builder *b, branch at)
     tree->tokens += end - at.begin;
     int64_t i = at.first;
     for (; i < at.last && s[order[i]].length == end; i++) tree->leaf[order[i]] = own;
-    put(b, i, at.last, end, own);
+    push_branches(b, i, at.last, end, own);
 }
 
 cpl_status cpl_prefix_tree_make(cpl_prefix_tree *tree, const cpl_sequence *sequences, int64_t n)
@@ -92,7 +94,7 @@ cpl_status cpl_prefix_tree_make(cpl_prefix_tree *tree, const cpl_sequence *seque
     cpl_status status = tree->leaf ? CPL_OK : CPL_ERR_MEMORY;
     if (status == CPL_OK) {
         cpl_sequence_sort(b.order, sequences, n);
-        put(&b, 0, n, 0, -1);
+        push_branches(&b, 0, n, 0, -1);
         while (b.count > 0) grow(&b, b.waiting[--b.count]);
     } else {
         cpl_prefix_tree_free(tree);

@@ -25,8 +25,8 @@ static cpl_status find_eos(cpl_reader *r)
                     cpl_hf_folder(r->hf), (long long)r->eos, (long long)ids - 1);
 }
 
-/* Sets the window to the length of the sequences of the run around a folder, if there is one. A
- * config.yaml that no run has written is none. */
+/* Sets the window to data.seq_len of the run that contains the folder, if any. A config.yaml that
+ * no run has written is ignored. */
 static cpl_status find_run(int64_t *window, const char *folder)
 {
     cpl_yaml_tree settings = {0};
@@ -106,7 +106,7 @@ void cpl_reader_close(cpl_reader *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Sequences of a batch whose longest has `length` tokens. */
+/* Number of sequences of a batch whose longest sequence has `length` tokens. */
 static int64_t rows_of(const cpl_reader *r, int64_t length)
 {
     int64_t rows = r->batch_tokens / length;
@@ -135,7 +135,7 @@ cpl_status cpl_reader_load(cpl_reader *r)
 
 /* ---- reading ---- */
 
-/* What one reading holds. */
+/* The state of one reading. */
 typedef struct work {
     cpl_reader *reader;
     const cpl_texts *texts;
@@ -150,7 +150,7 @@ typedef struct work {
     cpl_tensor tokens; /* I32: inputs, then targets */
     cpl_pass pass;
     cpl_reader_batch batch;
-    cpl_text text; /* of the batch that this rank has read */
+    cpl_text text; /* text of this rank's batch */
     cpl_status status;
 } work;
 
@@ -161,22 +161,21 @@ static void take_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
         w->status = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
 }
 
-/* Windows from `at` that make one batch: as many as fit together with the first, which is the
- * longest. */
+/* Number of windows of the batch that begins at `at`; the first window is the longest. */
 static int64_t count_rows(const work *w, int64_t at)
 {
     int64_t rows = rows_of(w->reader, w->windows[at].length), left = w->n_windows - at;
     return rows < left ? rows : left;
 }
 
-/* What a batch is computed with: its tokens, and the pass. */
+/* Takes the tokens and the pass of a batch. */
 static void take_batch(work *w, cpl_tensor_arena *arena, int64_t rows, int64_t length)
 {
     w->tokens = cpl_tensor_take_ids(arena, rows * length);
     cpl_pass_take(&w->pass, arena, cpl_hf_config(w->reader->hf), rows, length, false, false);
 }
 
-/* The most that any batch takes of the arena, and its longest. */
+/* Allocates the memory of the largest batch. */
 static cpl_status take_memory(work *w)
 {
     cpl_tensor_arena measured   = cpl_tensor_arena_measure();
@@ -200,7 +199,7 @@ static cpl_status take_memory(work *w)
     return cpl_tensor_arena_init(&w->arena, &w->reader->be, &measured, "activations");
 }
 
-/* One row: the window's predictions, then padding. */
+/* Fills one row with the window's predictions, then padding. */
 static void fill_row(work *w, int64_t row, const cpl_window *window, int64_t length)
 {
     const cpl_texts *t = w->texts;
@@ -247,10 +246,10 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
     return w->status;
 }
 
-/* ---- shared out over ranks ---- */
+/* ---- division over ranks ---- */
 
-/* What all ranks must have in common, or their batches would be others. Collective; `status`: what
- * this rank has come to. */
+/* Checks the values that determine the batches and must be equal on all ranks. `status` is this
+ * rank's so far. Collective. */
 static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_status status)
 {
     uint64_t weights = 0, bytes = 0, config = 0;
@@ -273,7 +272,8 @@ static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_s
                   r->be.n_threads));
 }
 
-/* Reads this rank's batch of the round that begins at window `*at`, which becomes its end. */
+/* Reads this rank's batch of the round that begins at window `*at`. Sets `*at` to the round's
+ * end. */
 static cpl_status read_round(work *w, int64_t *at)
 {
     const cpl_group *group = w->reader->group;
@@ -296,8 +296,8 @@ static cpl_status take_all(work *w, const cpl_gathered *all, int size)
     return CPL_OK;
 }
 
-/* Ends a round: `status` is what this rank has come to in it. */
-static cpl_status share(work *w, cpl_status status)
+/* Ends a round: exchanges the texts of all batches. `status` is this rank's in the round. */
+static cpl_status share_texts(work *w, cpl_status status)
 {
     cpl_group *group = w->reader->group;
     cpl_gathered all = {0};
@@ -328,7 +328,7 @@ cpl_status cpl_reader_read(cpl_reader *r, const cpl_texts *texts,
     work w            = {.reader = r, .texts = texts, .callbacks = callbacks, .status = CPL_OK};
     cpl_status status = check_ranks(r, texts, prepare(&w));
     for (int64_t at = 0; status == CPL_OK && at < w.n_windows;)
-        status = share(&w, read_round(&w, &at));
+        status = share_texts(&w, read_round(&w, &at));
     if (status == CPL_OK) status = r->be.ops->sync(&r->be);
     cpl_text_free(&w.text);
     cpl_tensor_arena_free(&w.arena);

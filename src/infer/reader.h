@@ -1,13 +1,13 @@
-/* reader.h - a model with its tokenizer that reads texts, window by window, several at once.
+/* reader.h - runs a model over texts, in batches of windows.
  *
- * Room:    infer. Changes no weight. A counter's callbacks get every layer of every batch, then its
- *          losses.
- * Ranks:   batches are dealt out in rounds, one for each rank. `layer` and `scored` run on the rank
- *          that reads the batch and append what counts to its text; `take` gets the texts of all
- *          batches, in their order, on every rank. So sums have the bits of one process.
- * Model:   anything cpl_hf_open opens.
- * Same:    the results of a prediction do not depend on the rest of its batch, but for rounding:
- *          sequences do not see each other, and padding is at the end. */
+ * Room:    infer. Does not change weights. Callbacks get every layer of every batch, then its
+ * losses. Ranks:   batches are divided in rounds, one batch per rank. `layer` and `scored` run on
+ * the rank that
+ *          reads the batch and append their results to its text. `take` gets the texts of all
+ *          batches, in order, on every rank, so that sums have the bits of one process.
+ * Model:   any model that cpl_hf_open opens.
+ * Results: a prediction depends on the rest of its batch only by rounding: sequences do not see
+ *          each other, and padding is at the end. */
 #ifndef CPL_INFER_READER_H
 #define CPL_INFER_READER_H
 
@@ -18,42 +18,42 @@
 
 typedef struct cpl_reader_options {
     const char *tokenizer;      /* a path; NULL: the tokenizer.json of the model's folder */
-    const char *tokenizer_flag; /* with which the user may name it; NULL: none */
-    int64_t window;       /* predictions of a window; 0: the length of the sequences of the run
-                             around the model, else 1024, or the model's context if shorter */
+    const char *tokenizer_flag; /* flag that names a tokenizer, for error messages; NULL: none */
+    int64_t window;       /* predictions of a window; 0: data.seq_len of the run that contains the
+                              model, else 1024 or the model's context if shorter */
     int64_t stride;       /* new predictions of a window after the first (texts.h); 0: all */
-    int64_t batch_tokens; /* at once, a whole window at least; 0: 4096 */
-    const char *device;   /* as compute.device (tensor/backend/backend.h); NULL: auto */
-    cpl_dtype compute;    /* as of cpl_backend_open; CPL_F32 is 0 */
+    int64_t batch_tokens; /* tokens of a batch, at least one window; 0: 4096 */
+    const char *device;   /* a value of compute.device (tensor/backend/backend.h); NULL: auto */
+    cpl_dtype compute;    /* type of products, as for cpl_backend_open; CPL_F32 is 0 */
     int n_threads;        /* 0: one per processor */
-    cpl_group *group;     /* of ranks that share the batches; NULL: one process */
+    cpl_group *group;     /* ranks that divide the batches; NULL: one process */
 } cpl_reader_options;
 
 typedef struct cpl_reader {
     cpl_hf *hf;
     cpl_tokenizer *tokenizer;
     cpl_backend be;
-    cpl_model model; /* has a pointer to `be`: a reader must not be moved */
+    cpl_model model; /* points to `be`, so a reader must not be moved in memory */
     bool loaded;
     int64_t window, stride, batch_tokens;
-    int64_t eos;  /* the model's, else the tokenizer's; -1: neither has one */
-    int64_t step; /* of a checkpoint's folder step-NNNNNN; -1: another name */
+    int64_t eos;  /* eos of the model, else of the tokenizer; -1: none */
+    int64_t step; /* number of a folder step-NNNNNN; -1: another name */
     cpl_group *group;
 } cpl_reader;
 
-/* Reads configuration and tokenizer, no weights yet. CPL_ERR_INPUT: no tokenizer, one with ids
- * beyond the model's vocabulary, an end-of-text id beyond it, a window longer than the context, a
- * stride longer than the window. On failure it is closed. */
+/* Reads configuration and tokenizer, but no weights. CPL_ERR_INPUT for a missing tokenizer, a
+ * tokenizer or an end-of-text id with ids beyond the model's vocabulary, a window longer than the
+ * context, a stride longer than the window. On failure the reader is closed. */
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 
-/* Loads the weights; does nothing if they are loaded. CPL_ERR_MEMORY also if they are predicted not
- * to fit. cpl_reader_read calls it. */
+/* Loads the weights; does nothing if they are loaded. CPL_ERR_MEMORY also if the
+ * prediction exceeds the memory. cpl_reader_read calls it. */
 CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
-void cpl_reader_unload(cpl_reader *reader); /* gives them back; it can be loaded again */
-void cpl_reader_close(cpl_reader *reader);  /* all zero: nothing to do */
+void cpl_reader_unload(cpl_reader *reader); /* frees the weights, which can be loaded again */
+void cpl_reader_close(cpl_reader *reader);  /* does nothing if all zero */
 
-/* NNNNNN of a folder's path or name that ends in step-NNNNNN; -1 of another. */
+/* The number NNNNNN of a folder's path that ends in step-NNNNNN; -1 for another path. */
 int64_t cpl_reader_step(const char *folder);
 
 /* One batch of windows. Position r * length + k is prediction k of row r. */
@@ -61,15 +61,15 @@ typedef struct cpl_reader_batch {
     int64_t rows, length;
     const int32_t *ids, *target; /* target -1 after the end of a shorter window, and if an
                                     earlier window has predicted it */
-    const int64_t *place;        /* of the prediction in the texts; -1 there */
+    const int64_t *place;        /* number of the prediction in the texts; -1 if target is -1 */
     const int64_t *document;     /* (rows) */
-    const float *nll;            /* when it is scored; nats, 0 if the target is -1 */
-    cpl_text *text; /* for `take`: empty at first, of a multiple of 8 bytes at the end */
+    const float *nll;            /* set when `scored` is called; nats, 0 if the target is -1 */
+    cpl_text *text; /* the argument of `take`, initially empty; multiple of 8 bytes at the end */
 } cpl_reader_batch;
 
-/* Who listens; `layer` or `scored` may be NULL, and without `scored` no loss is computed. `layer`
- * is called by the model's watcher (model.h). `take`: the text of one batch, aligned to 8 bytes. A
- * failure they return ends the reading. */
+/* The callbacks of a reading. `layer` and `scored` may be NULL; without `scored` no loss is
+ * computed. `layer` is called from cpl_pass.on_layer (model.h). `take` gets the text of one batch,
+ * aligned to 8 bytes. A failure of a callback ends the reading. */
 typedef struct cpl_reader_callbacks {
     cpl_status (*layer)(void *ctx, const cpl_reader_batch *batch, int64_t layer,
                         const cpl_moe_kept *kept);
@@ -78,8 +78,8 @@ typedef struct cpl_reader_callbacks {
     void *ctx;
 } cpl_reader_callbacks;
 
-/* Takes all texts through the model once. With a group it is collective, a failure is one of all,
- * and CPL_ERR_INPUT if ranks have another model, texts or number of threads. */
+/* Runs the model over all texts once. With a group it is collective: a failure of one rank is a
+ * failure of all, and CPL_ERR_INPUT if model, texts or number of threads differ between ranks. */
 CPL_NODISCARD cpl_status cpl_reader_read(cpl_reader *reader, const cpl_texts *texts,
                                          const cpl_reader_callbacks *callbacks);
 

@@ -34,7 +34,7 @@ int32_t cpl_texts_input(const cpl_texts *t, int64_t document, int64_t k)
 
 /* ---- reading ---- */
 
-/* What was taken of one source. */
+/* Documents and predictions of one source so far. */
 typedef struct tally {
     int64_t documents, predictions;
 } tally;
@@ -43,7 +43,7 @@ typedef struct work {
     cpl_texts *texts;
     const cpl_texts_options *options;
     cpl_encoder *encoder;
-    tally *tallies; /* of each source; owned */
+    tally *tallies; /* one per source; owned */
 } work;
 
 static cpl_status find_source(work *w, int64_t *index, const char *name)
@@ -73,7 +73,7 @@ static cpl_status make_room(cpl_texts *t)
     return CPL_OK;
 }
 
-/* Whether a source has reached its limits. Another source may still follow. */
+/* Whether a source has reached its limits. Other sources may follow. */
 static bool is_full(const work *w, int64_t source)
 {
     const cpl_texts_options *o = w->options;
@@ -135,7 +135,7 @@ static cpl_status add_file(work *w, const char *path, bool by_file, const cpl_lo
     if (counts.repaired > 0)
         cpl_log_warn(
             log,
-            "%s: %lld place%s no UTF-8 (or half a surrogate pair): read as U+FFFD, as in training",
+            "%s: %lld place%s not UTF-8 (or half a surrogate pair): read as U+FFFD, as in training",
             path, (long long)counts.repaired, counts.repaired == 1 ? " is" : "s are");
 done:
     cpl_documents_close(documents);
@@ -144,8 +144,8 @@ done:
 
 /* ---- an even share ---- */
 
-/* Sets allowed [sources]: what each may keep so that all together keep `budget` at most, a source
- * with less than an even share leaves the rest to the others. */
+/* Sets allowed [sources] to the predictions that each source may keep, at most `budget` in total. A
+ * source with less than an even share leaves the rest to the other sources. */
 static void share_evenly(int64_t *allowed, const tally *tallies, int64_t n, int64_t budget)
 {
     int64_t left = budget, open = n;
@@ -164,13 +164,13 @@ static void share_evenly(int64_t *allowed, const tally *tallies, int64_t n, int6
     }
     for (int64_t s = 0; s < n; s++) {
         if (allowed[s] >= 0) continue;
-        allowed[s] = left / open; /* the remainder goes to the later ones */
+        allowed[s] = left / open; /* later sources get the remainder */
         left -= allowed[s];
         open--;
     }
 }
 
-/* Cuts the last document of each source that fits in part, and drops those after it. */
+/* Cuts the document that reaches its source's limit, and drops later documents of the source. */
 static cpl_status cut(work *w)
 {
     cpl_texts *t     = w->texts;
@@ -242,7 +242,7 @@ static int by_length(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* The window whose new predictions begin at `at` of a document that has `all`. */
+/* The window whose new predictions begin at `at` in a document with `all` predictions. */
 static cpl_window window_at(int64_t document, int64_t at, int64_t all, int64_t length,
                             int64_t stride)
 {

@@ -9,7 +9,7 @@ static int64_t members_of(const cpl_epoch_sources *s, int64_t source)
     return s->first[source + 1] - s->first[source];
 }
 
-/* Instances that the fraction of the weight adds. */
+/* Number of instances that the fractional part of the weight adds. */
 static int64_t extra(const cpl_epoch_sources *s, int64_t source)
 {
     double whole = floor(s->weight[source]);
@@ -25,7 +25,7 @@ int64_t cpl_epoch_size(const cpl_epoch_sources *s)
     return size < limit ? (int64_t)size : -1;
 }
 
-/* Sets how often the epoch holds each instance of one source. */
+/* Sets the number of copies of each instance of one source in the epoch. */
 static void count_copies(uint32_t *copies, const cpl_epoch_sources *s, int64_t source,
                          uint64_t seed, uint32_t *scratch)
 {
@@ -55,7 +55,7 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *s, uint64_t seed,
 
 /* ---- sequences that repeat themselves ---- */
 
-/* The most repetitions with period `p`; 0 if no token equals the one p before. */
+/* The largest number of repetitions with period `p`; 0 if no token equals the token p before it. */
 static int64_t most_repetitions(const int32_t *ids, int64_t n_ids, int64_t p)
 {
     int64_t run = 0, longest = 0;

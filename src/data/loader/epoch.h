@@ -1,4 +1,4 @@
-/* epoch.h - which instances an epoch holds and in which order; loader.h describes the rule.
+/* epoch.h - the instances of an epoch and their order; loader.h describes the rule.
  *
  * Room:  data/loader, internal to loader.h. */
 #ifndef CPL_DATA_LOADER_EPOCH_H
@@ -12,12 +12,13 @@
 /* Instances 0 .. n-1 grouped by source. */
 typedef struct cpl_epoch_sources {
     const uint32_t *members; /* [n] the instances of source 0, of source 1, ...; each ascending */
-    const int64_t *first;    /* [n_sources + 1] first one of each source */
+    const int64_t *first;    /* [n_sources + 1] index in members of the first instance of each
+                                source */
     const double *weight;    /* [n_sources], finite and not negative */
     int64_t n_sources;
 } cpl_epoch_sources;
 
-/* Instances in an epoch; -1 if that reaches 2^32 - 1, the limit of the order. */
+/* Number of instances in an epoch; -1 if it reaches 2^32 - 1, the limit of the order. */
 int64_t cpl_epoch_size(const cpl_epoch_sources *sources);
 
 /* Sets `order[0 .. size)` to the order of epoch e, with `seed` the data's seed plus e. `copies` and
@@ -25,10 +26,10 @@ int64_t cpl_epoch_size(const cpl_epoch_sources *sources);
 void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *sources, uint64_t seed, bool shuffle,
                      uint32_t *copies, uint32_t *scratch);
 
-/* True if some stretch of `ids` repeats with a period p, 1 <= p <= max_period, at least `min_count`
- * times: a stretch of which each token equals the one p before, n tokens long with the first p,
- * repeats floor(n / p) times. Fewer than 3 repetitions never count. (OLMoE's instance
- * filter: periods 1 to 13, 32 repetitions.) */
+/* Whether a stretch of `ids` repeats with a period p, 1 <= p <= max_period, at least `min_count`
+ * times. A stretch of n tokens in which each token after the first p equals the token p before it
+ * repeats floor(n / p) times. Fewer than 3 repetitions never count. (OLMoE's instance filter:
+ * periods 1 to 13, 32 repetitions.) */
 bool cpl_epoch_finds_repeats(const int32_t *ids, int64_t n_ids, int64_t max_period,
                              int64_t min_count);
 
@@ -55,7 +56,7 @@ void cpl_pcg64_init(cpl_pcg64 *random, uint64_t seed);
 uint64_t cpl_pcg64_u64(cpl_pcg64 *random);
 uint32_t cpl_pcg64_u32(cpl_pcg64 *random); /* low half of a 64-bit number, then its high half */
 
-/* Evenly in [0, max]. */
+/* A uniform number in [0, max]. */
 uint64_t cpl_pcg64_interval(cpl_pcg64 *random, uint64_t max);
 
 /* Generator(random).shuffle(items). */

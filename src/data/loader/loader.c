@@ -8,7 +8,7 @@
 #include "base/stop.h"
 #include "data/loader/epoch.h"
 
-enum { MAX_PERIOD = 13, MIN_COUNT = 32 }; /* of the filter of repeats */
+enum { MAX_PERIOD = 13, MIN_COUNT = 32 }; /* limits of the filter of repeats */
 
 /* ---- settings ---- */
 
@@ -32,7 +32,7 @@ static cpl_status unknown_label(const cpl_strings *labels, const char *name)
     const char *near =
         cpl_text_nearest(name, (const char *const *)labels->at, (size_t)labels->count);
     return CPL_FAIL(CPL_ERR_INPUT,
-                    "data.weights names the source \"%s\", which the data has not%s%s%s", name,
+                    "data.weights names the source \"%s\", which is not in the data%s%s%s", name,
                     near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -54,7 +54,7 @@ static cpl_status set_weights(cpl_loader *l)
 
 /* ---- instances ---- */
 
-/* Memory for `count` of what `pointer` points to, as a status. */
+/* Allocates an array of `count` elements. CPL_OK or CPL_ERR_MEMORY. */
 #define TAKE(pointer, count)                                                                       \
     (((pointer) = cpl_alloc((size_t)(count) * sizeof *(pointer))) ? CPL_OK : CPL_ERR_MEMORY)
 
@@ -95,7 +95,7 @@ static cpl_status group_by_label(cpl_loader *l)
     for (int64_t i = 0; i < l->n_instances; i++) l->first[l->label[i] + 1]++;
     for (int64_t k = 0; k < n_labels; k++) l->first[k + 1] += l->first[k];
     for (int64_t i = 0; i < l->n_instances; i++)
-        l->members[l->first[l->label[i]]++] = (uint32_t)i; /* `first` becomes `one past last` */
+        l->members[l->first[l->label[i]]++] = (uint32_t)i; /* first[label] ends one past the last */
     for (int64_t k = n_labels; k > 0; k--) l->first[k] = l->first[k - 1];
     l->first[0] = 0;
     return CPL_OK;
@@ -106,7 +106,7 @@ static cpl_epoch_sources sources(const cpl_loader *l)
     return (cpl_epoch_sources){l->members, l->first, l->weight, l->shards->labels.count};
 }
 
-/* Sizes an epoch and takes the memory for its order. */
+/* Sets the size of an epoch and allocates the memory for its order. */
 static cpl_status plan_epochs(cpl_loader *l)
 {
     cpl_epoch_sources from = sources(l);
@@ -182,7 +182,7 @@ void cpl_loader_free(cpl_loader *l)
 
 /* ---- batches ---- */
 
-/* The file that holds an instance: the last one that begins at or before it. */
+/* The file that holds an instance: the last file that begins at or before it. */
 static int64_t file_of(const cpl_loader *l, int64_t instance)
 {
     int64_t low = 0, high = l->shards->n_files - 1;
