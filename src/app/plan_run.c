@@ -14,7 +14,7 @@
 #include "train/step.h"
 #include "train/traffic.h"
 
-enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding: OLMo pads to this */
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding are padded to this, as by OLMo */
 
 static cpl_status resolve(cpl_settings *s)
 {
@@ -32,7 +32,7 @@ static cpl_status resolve(cpl_settings *s)
     return cpl_aux_resolve(&s->losses, config);
 }
 
-/* Sequences computed at once, as the trainer takes them: of one rank. */
+/* Number of sequences that one rank computes at once, as in the trainer. */
 static int64_t micro_of(const cpl_settings *s, int64_t ranks)
 {
     int64_t all = s->data.batch_tokens / s->data.seq_len / ranks;
@@ -40,9 +40,9 @@ static int64_t micro_of(const cpl_settings *s, int64_t ranks)
     return all > 0 ? all : 1;
 }
 
-/* ---- what train counts ---- */
+/* ---- sizes counted by room train ---- */
 
-/* The type that products read each parameter in, as the smallest model of this kind has it. */
+/* Makes the smallest model of this kind, for the types of parameters that products read. */
 static cpl_status init_types(cpl_model *model, cpl_backend *be, const cpl_model_settings *config)
 {
     cpl_model_settings least = *config;
@@ -88,7 +88,7 @@ static size_t messages_bytes(cpl_share *share)
     return cpl_tensor_arena_bytes(&arena);
 }
 
-/* Of the ranks' part of the model: memory, and what is sent (NULL: it is not counted). */
+/* Counts the memory of rank 0's part of the model, and the bytes sent unless `sent` is NULL. */
 static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_plan_input *input,
                         const cpl_settings *s, const cpl_model_settings *model)
 {
@@ -112,7 +112,8 @@ static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_p
     return status;
 }
 
-/* Refuses what training with so many ranks would refuse; of a batch given apart, only the mesh. */
+/* Refuses numbers of ranks that training would refuse. If what->batch_tokens is set, checks only
+ * the mesh. */
 static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *what)
 {
     CPL_TRY(cpl_train_check_router(s));
@@ -122,7 +123,7 @@ static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *wha
 
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
-    cpl_settings s = *settings; /* owned by the caller; only numbers are resolved here */
+    cpl_settings s = *settings; /* strings are owned by the caller; only numbers are resolved */
     CPL_TRY(resolve(&s));
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;

@@ -17,7 +17,7 @@
 
 static const int64_t most_hashed = INT64_C(1) << 30;
 
-/* A word as a shell takes it. */
+/* Appends a word, quoted for a shell if necessary. */
 static void put_word(cpl_text *out, const char *word)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -46,7 +46,8 @@ static json_t *command_json(char *const *words, int n)
     return value;
 }
 
-/* SOURCE_DATE_EPOCH (seconds since 1970) in place of the clock makes equal reports equal bytes. */
+/* The date. SOURCE_DATE_EPOCH (seconds since 1970) replaces the clock, so that equal reports have
+ * equal bytes. */
 static json_t *date_json(void)
 {
     char text[32];
@@ -74,7 +75,7 @@ static bool is_weights(const char *name)
            (length > 5 && strcmp(name + length - 5, ".gguf") == 0);
 }
 
-/* Sets `sum` to the hash that was recorded of model.safetensors; NULL: none was. */
+/* Sets `sum` to the recorded hash of model.safetensors, or to NULL. */
 static cpl_status recorded(json_t **sum, const char *folder)
 {
     json_t *sums      = NULL;
@@ -89,8 +90,8 @@ static cpl_status recorded(json_t **sum, const char *folder)
     return status;
 }
 
-/* Adds the hash of the weights at `path` times its place to `sum`, unless `left` bytes are too
- * few. */
+/* Adds the hash of the weights at `path`, times `place`, to `sum`, if the file has at most `left`
+ * bytes. */
 static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const char *path)
 {
     uint64_t hash     = 0;
@@ -101,8 +102,8 @@ static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const ch
     return status;
 }
 
-/* Of one file its hash, of several the sum of each hash times its place; null: they are too
- * large. */
+/* Sets the hash of a folder's weights: for one file its hash, for several the sum of each hash
+ * times its place; null if they are too large. */
 static cpl_status hash_of_folder(json_t **out, const char *folder)
 {
     cpl_strings names = {0};
@@ -142,7 +143,7 @@ static cpl_status add_source(json_t *sources, const char *path)
     cpl_status status = CPL_OK;
     if (cpl_path_is_folder(path)) status = cpl_run_dir_resolve(&folder, path);
     if (status == CPL_ERR_INPUT) status = CPL_OK;                /* a run without a checkpoint */
-    char *real         = folder ? realpath(folder, NULL) : NULL; /* of `last` the step */
+    char *real         = folder ? realpath(folder, NULL) : NULL; /* resolves `last` to the step */
     const char *at     = real ? real : folder ? folder : path;
     const int64_t step = cpl_reader_step(at);
     if (status == CPL_OK) status = hash_of(&hash, at);
@@ -172,5 +173,5 @@ cpl_status cpl_provenance(json_t **made, char *const *words, int n_words, const 
                   command_json(words, n_words), "folder", folder ? cpl_json_words(folder) : NULL,
                   "date", date_json(), "sources", sources);
     free(folder);
-    return *made ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for where a report is from");
+    return *made ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the origin of a report");
 }

@@ -8,12 +8,11 @@
 
 #include "base/status.h"
 
-/* Sets `made` to the member "made" of docs/formats.md, "Pages". `words` [n_words] of the
- * command line after the program's name; --overwrite is left out, as it changes no report. `paths`
- * [n_paths] of checkpoints or runs, as given. The hash of weights is the one that was recorded when
- * they were saved, else of files of together at most 1 GiB the hash of their bytes, in the order of
- * their names; larger ones have none. The date is SOURCE_DATE_EPOCH if the environment has it.
- * CPL_ERR_IO: weights that cannot be read. */
+/* Sets `made` to the member "made" of docs/formats.md, "Pages". `words` [n_words] are the command
+ * line after the program's name, of which --overwrite is omitted. `paths` [n_paths] are checkpoints
+ * or runs. The hash of weights is the one recorded when they were saved, else the hash of the
+ * files' bytes in the order of their names, if they have at most 1 GiB in total, else null. The
+ * date is SOURCE_DATE_EPOCH if set. CPL_ERR_IO if weights cannot be read. */
 CPL_NODISCARD cpl_status cpl_provenance(json_t **made, char *const *words, int n_words,
                                         const char *const *paths, int n_paths);
 

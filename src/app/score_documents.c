@@ -13,7 +13,7 @@
 #include "store/run_dir.h"
 #include "train/config/settings.h"
 
-/* The held-out text is documents. */
+/* Checks that the held-out text is documents. */
 static cpl_status check_text(const cpl_settings *s, const char *run)
 {
     bool shards = s->data.validation.count == 0;
@@ -24,13 +24,13 @@ static cpl_status check_text(const cpl_settings *s, const char *run)
                     run, s->data.validation.count ? "token shards" : "not set");
 }
 
-/* Before the work: the file can be written, and is not there or may be replaced. */
+/* Checks, before the work, that the file can be written and does not exist or may be replaced. */
 static cpl_status check_place(const char *run, const char *path, bool overwrite)
 {
     if (access(run, W_OK) != 0)
         return CPL_FAIL(CPL_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     if (!overwrite && cpl_path_exists(path))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s is there already: --overwrite replaces it", path);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s exists already: replace it with --overwrite", path);
     return CPL_OK;
 }
 
@@ -53,7 +53,7 @@ static cpl_status score(const cpl_settings *s, const char *checkpoint, const cha
     return status;
 }
 
-/* The run's own configuration. */
+/* Reads the configuration of the run. */
 static cpl_status read_config(cpl_settings *s, const cpl_section *sections, const char *run)
 {
     char *path        = cpl_path_join(run, "config.yaml");

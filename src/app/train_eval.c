@@ -80,20 +80,20 @@ static cpl_status open_samples(cpl_train_samples *s, const cpl_settings *setting
     return status;
 }
 
-/* What came, by prompt. */
+/* The new tokens of each prompt. */
 typedef struct heard {
     cpl_ids *ids; /* [count] */
     cpl_status status;
 } heard;
 
-static bool hear(void *ctx, int64_t index, int32_t id)
+static bool append_token(void *ctx, int64_t index, int32_t id)
 {
     heard *h = ctx;
     if (h->status == CPL_OK) h->status = push(&h->ids[index], id);
     return h->status == CPL_OK;
 }
 
-/* Appends {"prompt", "text"} to the list. Bytes that are no UTF-8 become U+FFFD. */
+/* Appends {"prompt", "text"} to the list. Ill-formed UTF-8 becomes U+FFFD. */
 static cpl_status add(json_t *list, const char *prompt, const cpl_ids *ids,
                       const cpl_tokenizer *tokenizer)
 {
@@ -115,8 +115,8 @@ static cpl_status add(json_t *list, const char *prompt, const cpl_ids *ids,
     return status == CPL_OK && failed ? CPL_ERR_MEMORY : status;
 }
 
-/* Continues all of them greedily; sets [{"prompt", "text"}]. Of one rank; others that hold experts of
- * the model serve meanwhile (cpl_lm_batch_serve). */
+/* Continues all prompts greedily and sets [{"prompt", "text"}]. Runs on one rank; other ranks that
+ * hold experts of the model call cpl_lm_batch_serve. */
 static cpl_status continue_samples(const cpl_train_samples *s, cpl_lm_batch *batch,
                                    const cpl_tokenizer *tokenizer, json_t **samples)
 {
@@ -128,7 +128,7 @@ static cpl_status continue_samples(const cpl_train_samples *s, cpl_lm_batch *bat
     memset(h.ids, 0, (size_t)n * sizeof *h.ids);
     const cpl_lm_batch_callbacks callbacks = {.eos      = cpl_tokenizer_eos(tokenizer),
                                               .n_ids    = cpl_tokenizer_vocab_size(tokenizer),
-                                              .on_token = hear,
+                                              .on_token = append_token,
                                               .ctx      = &h};
     CPL_TRY_DONE(cpl_lm_batch_continue(batch, s->prompts, n, s->max_tokens, &callbacks));
     CPL_TRY_DONE(h.status);
@@ -200,7 +200,7 @@ int64_t cpl_train_eval_window(const cpl_train_eval *t)
     return of_tasks > of_samples ? of_tasks : of_samples;
 }
 
-/* Sets {TASK: {METRIC: value}} of what was evaluated. */
+/* Sets {TASK: {METRIC: value}} from the evaluation. */
 static cpl_status collect(const cpl_train_eval *t, json_t **figures)
 {
     *figures    = json_object();

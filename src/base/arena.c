@@ -63,7 +63,7 @@ void *cpl_alloc(size_t bytes)
     return block + CPL_ALIGNMENT;
 }
 
-/* Of the block whose memory this is. */
+/* The head of the block that begins at `memory`. */
 static block_head *head_of(void *memory)
 {
     return (block_head *)(void *)((char *)memory - CPL_ALIGNMENT);
@@ -160,7 +160,8 @@ enum {
     CHUNK_BYTES = 1 << 16,
     LINE_BYTES  = 1024,
     ALIGN       = alignof(max_align_t),
-    LINK_BYTES  = ALIGN /* at the beginning of a chunk: the address of the one before */
+    LINK_BYTES  = ALIGN /* bytes at the beginning of a chunk, for the address of the previous
+                           chunk */
 };
 _Static_assert(sizeof(void *) <= LINK_BYTES, "an address does not fit");
 

@@ -3,8 +3,8 @@
  * Room:  base.
  * Rule:  three lifetimes, three arenas: model (weights), run (gradients, moments), step
  *        (activations). The same function that takes the pieces also measures them: on an arena
- *        made by cpl_arena_measure every take returns NULL and only counts, so what `couplet plan`
- *        prints and what a run allocates cannot differ. */
+ *        made by cpl_arena_measure every take returns NULL and only counts. So the memory that
+ *        `couplet plan` prints equals that of a run. */
 #ifndef CPL_BASE_ARENA_H
 #define CPL_BASE_ARENA_H
 
@@ -22,60 +22,60 @@ typedef struct cpl_arena {
     size_t used, peak;
 } cpl_arena;
 
-/* Owns `bytes` of zeroed memory until cpl_arena_free. `what` names the lifetime in the sentence of
- * CPL_ERR_MEMORY. Zero bytes are allowed. */
+/* Owns `bytes` of zeroed memory until cpl_arena_free. `what` names the arena in the message of
+ * CPL_ERR_MEMORY. `bytes` may be 0. */
 CPL_NODISCARD cpl_status cpl_arena_init(cpl_arena *arena, size_t bytes, const char *what);
 void cpl_arena_free(cpl_arena *arena);
 
-/* An arena that owns nothing and only counts. */
+/* Makes an arena that owns nothing and only counts. */
 void cpl_arena_measure(cpl_arena *arena);
 
-/* An arena over `bytes` of the caller. NULL and SIZE_MAX: one that measures. */
+/* An arena over `bytes` bytes of the caller's memory. With NULL and SIZE_MAX it measures. */
 static inline cpl_arena cpl_arena_over(void *base, size_t bytes)
 {
     return (cpl_arena){.base = (char *)base, .capacity = bytes};
 }
 
-/* The next `bytes`, aligned to CPL_ALIGNMENT; zero only on the first use of the memory. More than
- * was measured is a programming error (assert). NULL while measuring. */
+/* The next `bytes` bytes, aligned to CPL_ALIGNMENT, zero on the first use of the memory. NULL while
+ * measuring. Taking more than was measured is a programming error (assert). */
 void *cpl_arena_take(cpl_arena *arena, size_t bytes);
 
-/* A position to return to: all memory taken after `mark` is released at once. */
+/* A position in the arena. cpl_arena_release frees all memory taken after the mark. */
 size_t cpl_arena_mark(const cpl_arena *arena);
 void cpl_arena_release(cpl_arena *arena, size_t mark);
 
-/* Heap memory, aligned to CPL_ALIGNMENT and not zeroed; NULL with a recorded sentence if the system
- * has none. All of the library's own allocations go through these three, so that a test can count
- * them (nothing is allocated inside a training step) and make the n-th one fail. */
+/* Heap memory, aligned to CPL_ALIGNMENT and not zeroed. NULL, with an error message, if memory is
+ * not available. All allocations of the library go through these three functions, so that tests can
+ * count them (a training step allocates nothing) and make the n-th one fail. */
 void *cpl_alloc(size_t bytes);
 void *cpl_realloc(void *old, size_t bytes); /* as realloc; `old` comes from cpl_alloc or is NULL */
 void cpl_free(void *memory);
 int64_t cpl_alloc_count(void);       /* calls of cpl_alloc and cpl_realloc so far, all threads */
 int64_t cpl_alloc_in_use(void);      /* bytes allocated and not freed yet */
-int64_t cpl_alloc_peak(void);        /* the most that were held at once since the call before */
+int64_t cpl_alloc_peak(void);        /* largest number of bytes in use since the last call */
 void cpl_alloc_fail_at(int64_t nth); /* tests: the n-th call from now fails; 0: none */
 
 /* ---- many small pieces ---- */
 
-/* Many small pieces that are freed together. All zero is an empty one. A failed allocation is
- * remembered, so that its user checks once. */
+/* Small pieces of memory that are freed together. All zero is an empty pool. A failed allocation is
+ * recorded, so that the user can check once at the end. */
 typedef struct cpl_pool {
-    void *chunks; /* the last one; each begins with the address of the one before */
-    size_t left;  /* bytes free at the end of the last one */
+    void *chunks; /* the last chunk; each begins with the address of the previous one */
+    size_t left;  /* free bytes at the end of the last chunk */
     char *next;
     bool failed;
 } cpl_pool;
 
-/* The next `bytes`, zero, aligned for any type; NULL if there is no memory. */
+/* The next `bytes` bytes, zero, aligned for any type. NULL if memory is not available. */
 void *cpl_pool_take(cpl_pool *pool, size_t bytes);
 
-/* A sentence; never NULL: it reports the lack of memory if there is none. */
+/* A formatted string, never NULL: a constant message if memory is not available. */
 const char *cpl_pool_printf(cpl_pool *pool, const char *format, ...) CPL_PRINTF(2, 3);
 
 /* A copy of `length` bytes and a NUL after them; never NULL, as cpl_pool_printf. */
 const char *cpl_pool_copy(cpl_pool *pool, const char *bytes, size_t length);
 
-/* CPL_ERR_MEMORY if something could not be taken. */
+/* CPL_ERR_MEMORY if an allocation has failed. */
 CPL_NODISCARD cpl_status cpl_pool_status(const cpl_pool *pool);
 
 void cpl_pool_free(cpl_pool *pool);

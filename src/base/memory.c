@@ -15,7 +15,7 @@
 
 enum { FILE_BYTES = 1 << 15, PATH_BYTES = 1024 };
 
-/* The first bytes of a file of the system; "" if it cannot be read. Its absence is no failure. */
+/* Reads the first bytes of a file of the system; "" if it cannot be read. */
 static void read_text(char text[FILE_BYTES], const char *path)
 {
     size_t length = 0;
@@ -80,7 +80,8 @@ static double limit_of(const char *folder, const char *name)
     return end == text || number > 0x1p62 ? INFINITY : number;
 }
 
-/* What one group leaves: its limit less what is used, page cache counted as free. */
+/* Bytes free in one control group: its limit minus the bytes in use, with page cache counted as
+ * free. */
 static double left_in(const char *folder, const char *limit, const char *used, const char *cached)
 {
     char path[PATH_BYTES], text[FILE_BYTES];
@@ -92,7 +93,7 @@ static double left_in(const char *folder, const char *limit, const char *used, c
     return fmax(most - now + fmax(idle, 0), 0);
 }
 
-/* The least over the group and all that hold it, up to the root of the hierarchy. */
+/* The smallest number of free bytes of the group and its ancestors. */
 static double left_in_groups(const char *root, char path[512], const char *limit, const char *used,
                              const char *cached)
 {
@@ -124,7 +125,7 @@ double cpl_memory_peak(void)
     return of_this_process("VmHWM");
 }
 
-/* What a limit of this process leaves, of which it uses `used` already. */
+/* Bytes left of a limit of this process, of which `used` are in use. */
 static double left_in_limit(double used, const struct rlimit *limit)
 {
     return limit->rlim_cur == RLIM_INFINITY ? INFINITY : fmax((double)limit->rlim_cur - used, 0);
@@ -164,7 +165,7 @@ cpl_status cpl_memory_compare(double needs, double there, const char *what)
 {
     char wanted[32], had[32];
     if (!(needs > there)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s, there are %s", what,
+    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s, and %s are free", what,
                     cpl_text_bytes(wanted, needs), cpl_text_bytes(had, there));
 }
 
@@ -184,7 +185,7 @@ cpl_status cpl_memory_check(double needs, const char *what)
     return cpl_memory_compare(needs, cpl_memory_available(), what);
 }
 
-/* ---- trying ---- */
+/* ---- trial allocation ---- */
 
 static void *wait_and_end(void *gate)
 {
@@ -193,7 +194,7 @@ static void *wait_and_end(void *gate)
     return NULL;
 }
 
-/* How many of `wanted` threads can run at the same time. All have ended when this returns. */
+/* Number of `wanted` threads that can run at the same time. All have ended when this returns. */
 static int try_threads(pthread_t *threads, int wanted)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

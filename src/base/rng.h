@@ -3,26 +3,28 @@
  * Room:     base.
  * Method:   Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
  * Promise:  the same five numbers give the same result on every device, thread count and rank, and
- *           in every release of a major version. There is no state, so resuming is exact. */
+ *           in every release of a major version. Numbers have no state, so that resuming is
+ *           exact. */
 #ifndef CPL_BASE_RNG_H
 #define CPL_BASE_RNG_H
 
 #include <stdint.h>
 
-/* What a number is for: two uses never share one. The values are part of the promise. */
+/* The use of a number; two uses never share numbers. The values are part of the promise. */
 typedef enum cpl_rng_stream {
     CPL_STREAM_INIT =
-        1, /* initial weights: layer + 1 (0: the model's own), step = line of params.def */
+        1, /* initial weights: layer + 1 (0: outside of layers), step = line of params.def */
     CPL_STREAM_NOISE   = 2, /* delta of the coupling loss: step, layer, index = draw, i, k */
     CPL_STREAM_SAMPLE  = 3, /* generation: step = position */
     CPL_STREAM_TEST    = 4,
-    CPL_STREAM_MIXTURE = 5, /* which instances a fractional mixing weight keeps */
+    CPL_STREAM_MIXTURE = 5, /* choice of instances for a fractional mixing weight */
     CPL_STREAM_PAIRING = 6, /* random pairings of rows and experts: layer, step = pairing */
     CPL_STREAM_BOOTSTRAP =
-        8, /* of couplet.compare: documents of a resample: step = resample, layer = source, index = draw */
-    CPL_STREAM_LANCZOS = 9, /* where the search for a largest singular value begins: index = row */
+        8, /* couplet.compare, documents of a resample: step = resample, layer = source, index =
+              draw */
+    CPL_STREAM_LANCZOS = 9, /* start vector for the largest singular value: index = row */
     CPL_STREAM_ROWS =
-        10, /* blocks of a gate's rows that are read: layer, step = expert, index = choice */
+        10, /* choice of blocks of a gate's rows: layer, step = expert, index = choice */
 
     CPL_STREAM_IDS = 16, /* ids dealt anew in the routing report: step = 1, index = place */
 } cpl_rng_stream;
@@ -34,15 +36,15 @@ typedef struct cpl_rng_key {
     cpl_rng_stream stream; /* below 2^8 */
 } cpl_rng_key;
 
-/* Four 32-bit numbers: those of indices 4 block ... 4 block + 3. */
+/* The four 32-bit numbers with indices 4 block ... 4 block + 3. */
 void cpl_rng_block(const cpl_rng_key *key, uint64_t block, uint32_t out[4]);
 
 uint32_t cpl_rng_u32(const cpl_rng_key *key, uint64_t index);
 
-/* In [0,1): the upper 24 bits, so that float holds it exactly. */
+/* A uniform number in [0,1), from the upper 24 bits, so that a float holds it exactly. */
 float cpl_rng_uniform(const cpl_rng_key *key, uint64_t index);
 
-/* Standard normal, by Box-Muller over indices 2 index and 2 index + 1; |x| < 5.8. */
+/* A standard normal number, by Box-Muller from indices 2 index and 2 index + 1; |x| < 5.8. */
 float cpl_rng_normal(const cpl_rng_key *key, uint64_t index);
 
 #endif /* CPL_BASE_RNG_H */

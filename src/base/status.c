@@ -15,7 +15,7 @@ const char *cpl_last_error(void)
 
 cpl_status cpl_fail(cpl_status code, const char *format, ...)
 {
-    char sentence[sizeof last_error]; /* apart: the arguments may quote the last one */
+    char sentence[sizeof last_error]; /* separate, since the arguments may point to last_error */
     va_list args;
     va_start(args, format);
     vsnprintf(sentence, sizeof sentence, format, args);

@@ -1,8 +1,8 @@
 /* status.h - how a function reports that something outside the program failed.
  *
  * Room:  base (independent of numbers, models and devices).
- * Rule:  a mistake of the programmer  -> CPL_ASSERT, the program stops (in release too);
- *        a mishap outside the program -> a cpl_status, with one sentence for the user. */
+ * Rule:  a programming error           -> CPL_ASSERT, which stops the program (in release too);
+ *        an error outside the program  -> a cpl_status, with one message for the user. */
 #ifndef CPL_BASE_STATUS_H
 #define CPL_BASE_STATUS_H
 
@@ -16,21 +16,21 @@
 #    define CPL_NORETURN
 #endif
 
-/* Records the sentence (cut at 1023 bytes) and returns `code`. Call it through CPL_FAIL. The
- * arguments may point into the sentence recorded before, so that a caller can add to it. */
+/* Records the message (cut at 1023 bytes) and returns `code`. Call it through CPL_FAIL. The
+ * arguments may point to the previous message, so that a caller can add to it. */
 cpl_status cpl_fail(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
 #define CPL_FAIL(code, ...) cpl_fail((code), __VA_ARGS__)
 
-/* Returns a failure to the caller. Only while this function owns nothing. */
+/* Returns a failure to the caller. For functions that own nothing at this point. */
 #define CPL_TRY(call)                                                                              \
     do {                                                                                           \
         cpl_status cpl_try_ = (call);                                                              \
         if (cpl_try_ != CPL_OK) return cpl_try_;                                                   \
     } while (0)
 
-/* The same if something must be released: jumps to the one label `done`. Expects a local
- * `cpl_status status`. */
+/* On a failure jumps to the label `done`, where the function releases its resources. Expects a
+ * local `cpl_status status`. */
 #define CPL_TRY_DONE(call)                                                                         \
     do {                                                                                           \
         status = (call);                                                                           \

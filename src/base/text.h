@@ -1,4 +1,4 @@
-/* text.h - strings that grow, names and the nearest of them, sizes in words, UTF-8, spans.
+/* text.h - growing strings, look-up of names with suggestions, sizes in words, UTF-8, spans.
  *
  * Room:  base. */
 #ifndef CPL_BASE_TEXT_H
@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 
-/* Bytes that grow; always followed by a NUL that `length` does not count, and may hold NULs. All
- * zero is a valid empty text. A failed allocation is remembered in `failed` and the text stays as
- * it was, so that a writer checks once at the end. */
+/* A growing string of bytes, which may contain NULs. A NUL that `length` does not count follows.
+ * All zero is an empty text. A failed allocation sets `failed` and leaves the text unchanged, so
+ * that a writer can check once at the end. */
 typedef struct cpl_text {
     char *bytes; /* NULL or NUL-terminated */
     size_t length, capacity;
@@ -27,71 +27,72 @@ void cpl_text_char(cpl_text *text, char c);
 void cpl_text_printf(cpl_text *text, const char *format, ...) CPL_PRINTF(2, 3);
 CPL_NODISCARD cpl_status cpl_text_status(const cpl_text *text); /* CPL_ERR_MEMORY if it failed */
 
-/* A list of strings, each and the array from cpl_alloc. */
+/* A list of strings; the strings and the array are from cpl_alloc. */
 typedef struct cpl_strings {
     char **at;
     int64_t count;
 } cpl_strings;
 
-/* A copy from cpl_alloc, NULL if there is no memory. */
+/* A copy from cpl_alloc. NULL if memory is not available. */
 char *cpl_text_copy(const char *string);
 
 /* The candidate with the fewest single-character edits (a swap of neighbours counts one) from
- * `word`, or NULL if none is near: at most a third of its length, or 2 in a word of four characters
- * and more, 1 in a shorter one, none in a single character. */
+ * `word`, or NULL if no candidate is near. Near is at most a third of the word's length, or 2 edits
+ * for four characters and more, 1 for two or three, 0 for one. */
 const char *cpl_text_nearest(const char *word, const char *const *candidates, size_t count);
 
-/* The same one candidate after the other: true if `candidate` is near and nearer than those before.
- * `limit` is that of `word` at first. */
+/* cpl_text_nearest for one candidate at a time: true if `candidate` is near and nearer than all
+ * before. `limit` is initially cpl_text_near_limit(word). */
 int cpl_text_near_limit(const char *word);
 bool cpl_text_is_nearer(int *limit, const char *word, const char *candidate);
 
-/* Sets `index` to the index of `word` among (count) names. For another word: CPL_ERR_INPUT, with
- * the nearest name in the sentence, or all of them. `kind` is the kind of name: "filter". */
+/* Sets `index` to the index of `word` among (count) names. CPL_ERR_INPUT for another word; the
+ * message suggests the nearest name or lists all. `kind` is the kind of name, such as "filter". */
 CPL_NODISCARD cpl_status cpl_lookup(size_t *index, const char *kind, const char *word,
                                     const char *const *names, size_t count);
 
-/* The same among (count) rows of a table, `size` bytes each, whose first member is the name. */
+/* As cpl_lookup, among (count) rows of a table, `size` bytes each, whose first member is the
+ * name. */
 CPL_NODISCARD cpl_status cpl_lookup_in(size_t *index, const char *kind, const char *word,
                                        const void *rows, size_t count, size_t size);
 
-/* For qsort and bsearch of arrays of strings: by bytes. */
+/* Compares strings by bytes, for qsort and bsearch of arrays of strings. */
 int cpl_order_strings(const void *a, const void *b);
 
-/* "1.5 GiB" into `out`, which is returned. */
+/* Writes a size such as "1.5 GiB" to `out` and returns `out`. */
 const char *cpl_text_bytes(char out[32], double bytes);
 
-/* Length (1-4) of the well-formed UTF-8 sequence at `s` of `left` bytes; 0 if it is ill-formed.
- * Overlong forms, surrogates and values above 10FFFF are ill-formed. */
+/* Length (1-4) of the well-formed UTF-8 sequence at `s` of `left` bytes; 0 if it is ill-formed:
+ * overlong forms, surrogates and values above 10FFFF are. */
 int cpl_utf8_length(const unsigned char *s, size_t left);
 
 /* Whether all bytes are well-formed UTF-8. */
 bool cpl_utf8_is(const char *bytes, size_t length);
 
-/* Length of the maximal ill-formed subsequence at `s` (WHATWG: what one U+FFFD replaces). */
+/* Length of the maximal ill-formed subsequence at `s` (WHATWG: the bytes that one U+FFFD
+ * replaces). */
 int cpl_utf8_bad_length(const unsigned char *s, size_t left);
 
 /* The code point of a well-formed sequence of `length` bytes. */
 uint32_t cpl_utf8_decode(const unsigned char *s, int length);
 
-/* Writes 1-4 bytes; returns how many. */
+/* Writes the code point as 1-4 bytes. Returns their number. */
 int cpl_utf8_encode(uint32_t code_point, char out[4]);
 
-/* Appends `bytes` with every maximal ill-formed subsequence replaced by U+FFFD; returns how many.
- */
+/* Appends `bytes` with every maximal ill-formed subsequence replaced by U+FFFD. Returns the
+ * number of replacements. */
 int64_t cpl_utf8_repair(cpl_text *out, const char *bytes, size_t length);
 
 /* ---- spans ---- */
 
-/* Borrowed bytes of a text. Answers are pieces of the generated text, so nothing is copied to find
- * them. Positions are counted in bytes; no bytes are special, NULs included. All zero is a valid
- * empty span. */
+/* Borrowed bytes of a text, to search it without copies. Positions are in bytes. NULs are ordinary
+ * bytes. All zero is an empty span. */
 typedef struct cpl_span {
     const char *bytes; /* (length), not NUL-terminated; NULL only if length is 0 */
     size_t length;
 } cpl_span;
 
-#define CPL_NOWHERE SIZE_MAX /* nothing was found */
+#define CPL_NOWHERE SIZE_MAX /* position of a failed search */
 
 cpl_span cpl_span_of(const char *string);
 cpl_span cpl_span_text(const cpl_text *text); /* valid until the text changes */
@@ -103,13 +104,13 @@ bool cpl_span_equal(cpl_span a, cpl_span b);
 bool cpl_span_is_at(cpl_span text, size_t at, const char *what); /* whether `what` begins there */
 
 /* Position of the first `what` (not empty: assert) or byte `c` at or after `from`, or of the last
- * one; CPL_NOWHERE if there is none. `from` may have any value. */
+ * one. CPL_NOWHERE if not found. `from` may have any value. */
 size_t cpl_span_find(cpl_span text, size_t from, const char *what);
 size_t cpl_span_find_last(cpl_span text, const char *what);
 size_t cpl_span_find_byte(cpl_span text, size_t from, char c);
 size_t cpl_span_find_last_byte(cpl_span text, char c);
 
-/* Where the line of `at` ends: at its '\n', or at the end of the text. */
+/* The end of the line that contains `at`: the position of its '\n', or the end of the text. */
 size_t cpl_span_line_end(cpl_span text, size_t at);
 
 #endif /* CPL_BASE_TEXT_H */

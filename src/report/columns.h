@@ -1,8 +1,7 @@
-/* columns.h - figures in the columns of tables: each is described once, and its text on a terminal
- * and its member of the JSON follow.
+/* columns.h - the descriptions of figures, from which columns of tables on a terminal and members
+ * of JSON are made.
  *
- * Room:  report. Knows numbers and names; which figures there are, and of what, is the caller's
- *        list. */
+ * Room:  report. Handles numbers and names; the caller defines the list of figures. */
 #ifndef CPL_REPORT_COLUMNS_H
 #define CPL_REPORT_COLUMNS_H
 
@@ -12,17 +11,17 @@
 
 typedef enum cpl_column_kind {
     CPL_COLUMN_REAL,
-    CPL_COLUMN_BOUND,  /* a real; if it is infinite the JSON has a member KEY_infinite, true */
-    CPL_COLUMN_SCALED, /* depends on the scale of weights, or is a quotient of what does */
+    CPL_COLUMN_BOUND,  /* a real; if infinite, the JSON has a member KEY_infinite, true */
+    CPL_COLUMN_SCALED, /* a real that depends on the scale of weights, or a quotient of such */
     CPL_COLUMN_SHARE,  /* shown as percent */
-    CPL_COLUMN_COUNT   /* whole; NaN has no member in the JSON */
+    CPL_COLUMN_COUNT   /* an integer; NaN has no member in the JSON */
 } cpl_column_kind;
 
 /* A figure. */
 typedef struct cpl_column {
     const char
-        *key; /* its member: "kappa.diag_mean" is member diag_mean of the object kappa; "erc." is an
-                        object with a member for every alpha; NULL: none */
+        *key; /* JSON member: "kappa.diag_mean" is member diag_mean of the object kappa; "erc." is
+                        an object with a member for every alpha; NULL: none */
     int part; /* members of one part are written together */
     cpl_column_kind kind;
 } cpl_column;
@@ -34,21 +33,21 @@ typedef struct cpl_columns {
     double (*value)(const void *ctx, int64_t row, int column, int alpha);
     const void *ctx;
     const double *alphas; /* (n_alphas) */
-    int n_alphas;         /* figures of one alpha are those of the first */
+    int n_alphas;         /* figures of one alpha use the first */
 } cpl_columns;
 
-/* A column of a table. A table is an array of them, which ends with one without a heading. */
+/* A column of a table. A table is an array of columns, ended by a column without a heading. */
 typedef struct cpl_shown {
-    int column; /* in the list */
+    int column; /* index in the list */
     const char *heading;
-    const char *group; /* above this column and its neighbours of the same group; NULL: none */
-    int digits; /* decimals, of a share's percentage; of what depends on scale: significant ones */
-    bool as_it_is; /* as a real of any kind */
-    int spread;    /* in the list: the standard deviation, shown after it; 0: none */
-    enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* appended to the heading */
+    const char *group; /* heading of neighbouring columns with the same group; NULL: none */
+    int digits;    /* decimals (of the percentage for a share), or significant digits if scaled */
+    bool as_it_is; /* shown as a plain real */
+    int spread;    /* index in the list of its standard deviation, shown after it; 0: none */
+    enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* alphas in the heading */
 } cpl_shown;
 
-/* Opens a grid of n_rows with its headings; sets a row of it. */
+/* cpl_columns_grid opens a grid of n_rows with its headings; cpl_columns_row sets one row. */
 CPL_NODISCARD cpl_status cpl_columns_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_columns *columns, const cpl_shown *shown,
                                           int64_t n_rows);

@@ -42,7 +42,7 @@ typedef struct sign {
 static const sign signs[] = {{"−", "-"}, {"–", "-"},      {"±", "+-"},    {"∞", "inf"},
                              {"…", "~"}, {"\n", "\\x0a"}, {"\t", "\\x09"}};
 
-/* Appends the text with plain signs, at most `most` characters. */
+/* Appends at most `most` characters of the text, with ASCII signs. */
 static void put_plain(cpl_text *out, const char *text, int64_t most)
 {
     const int64_t length = cpl_markup_length(text), tail = (most - 1) / 2;
@@ -99,13 +99,13 @@ static const char *group_of(const cpl_grid *g, int64_t column)
     return group ? group : "";
 }
 
-/* Whether the two neighbours are of one group. */
+/* Whether the two neighbouring columns have the same group. */
 static bool is_joined(const cpl_grid *g, int64_t column, int64_t next)
 {
     return *group_of(g, column) && strcmp(group_of(g, column), group_of(g, next)) == 0;
 }
 
-/* The last column of a group is wide enough for its name above all of them. */
+/* The width of a column. The last column of a group is wide enough for the group's name. */
 static int64_t column_width(const cpl_grid *g, int64_t column)
 {
     int64_t width = plain_width(g->columns[column], WIDEST_CELL);
@@ -120,7 +120,7 @@ static int64_t column_width(const cpl_grid *g, int64_t column)
     return group > width ? group : width;
 }
 
-/* The line of groups, each at the right of its columns. */
+/* Appends the line of groups, each aligned to the right of its columns. */
 static void put_groups(cpl_text *out, const cpl_grid *g, int64_t names)
 {
     int64_t width = 0;
@@ -160,7 +160,8 @@ void cpl_grid_text(cpl_text *out, const cpl_grid *g)
 
 /* ---- page ---- */
 
-/* The group stands before the name; a word that the two lines of the terminal divide is whole. */
+/* Appends a heading: the group, then the name. A word divided over the two lines of the terminal is
+ * joined. */
 static void put_heading(cpl_text *out, const cpl_grid *g, int64_t column)
 {
     const char *group   = group_of(g, column);

@@ -7,17 +7,17 @@
 
 #include "base/text.h"
 
-/* Appends `string` for use between tags and inside quotes of either kind. Bytes that are no UTF-8
- * and characters that XML 1.0 forbids become U+FFFD. */
+/* Appends `string` for use between tags and inside quotes of either kind. Ill-formed UTF-8 and
+ * characters that XML 1.0 forbids become U+FFFD. */
 void cpl_markup_text(cpl_text *out, const char *string);
 
 /* Appends <tag>string</tag> and a line end. */
 void cpl_markup_element(cpl_text *out, const char *tag, const char *string);
 
-/* Characters, for estimates of width: an ill-formed byte counts as one. */
+/* Number of characters, for estimates of width. An ill-formed byte counts as one. */
 int64_t cpl_markup_length(const char *string);
 
-/* Writes a whole number with commas, "2,986,944", into `out`, which is returned. */
+/* Writes a whole number with commas, "2,986,944", to `out` and returns `out`. */
 const char *cpl_markup_count(char out[32], int64_t number);
 
 /* Appends bytes as base64 with padding. */

@@ -9,8 +9,7 @@
 #include "io/json.h"
 #include "report/markup.h"
 
-/* The files of assets/, embedded when the program is built (cmake/asset_texts.cmake), with a
- * NUL. */
+/* The files of assets/, embedded by the build (cmake/asset_texts.cmake), with a NUL. */
 extern const unsigned char cpl_asset_view_html[]; /* {{name}} marks an insertion */
 extern const unsigned char cpl_asset_view_css[];
 extern const unsigned char cpl_asset_view_js[];

@@ -1,7 +1,7 @@
-/* bpe.c - counts words and joins pairs (see tokenizer.h).
+/* bpe.c - trains byte-level BPE: counts words and joins pairs (see tokenizer.h).
  *
- * The words are stored as ids in one array; each shrinks in place when a pair is joined. Only the
- * words that hold the pair are changed, and only the counts around it. */
+ * The words are stored as ids in one array; each word shrinks in place when a pair is joined. A
+ * join changes only the words that hold the pair, and the counts of neighbouring pairs. */
 #include "tokenizer/bpe.h"
 
 #include <string.h>
@@ -36,7 +36,7 @@ static cpl_status check_settings(const cpl_bpe_settings *settings, const char *e
     return CPL_OK;
 }
 
-/* The tokens there are before any joining, in the order of their ids. */
+/* Adds the initial tokens, in the order of their ids. */
 static cpl_status add_first_tokens(cpl_bpe_trainer *trainer)
 {
     uint32_t id;
@@ -143,7 +143,7 @@ cpl_status cpl_bpe_add(cpl_bpe_trainer *trainer, const char *text, size_t length
     return CPL_OK;
 }
 
-/* The words as ids: word w is ids[start[w]] to ids[start[w] + length[w]). */
+/* The words as ids: word w is ids[start[w] ... start[w] + length[w] - 1]. */
 typedef struct spelling {
     int32_t *ids;
     size_t *start, *length;
@@ -188,7 +188,7 @@ static cpl_status count_pairs(cpl_bpe_trainer *trainer, const spelling *s)
     return cpl_pairs_offer(&trainer->pairs);
 }
 
-/* The neighbour on one side sees `joined` instead of one half. */
+/* Replaces the pair `before` by `after` in the counts, for the neighbour on one side of a join. */
 static cpl_status change_neighbour(cpl_pairs *pairs, cpl_pair before, cpl_pair after, int64_t count,
                                    uint32_t word)
 {
@@ -224,7 +224,7 @@ static cpl_status join_in_word(cpl_bpe_trainer *trainer, spelling *s, uint32_t w
     return CPL_OK;
 }
 
-/* The id of what a pair becomes: a new one, or that of a token with the same text. */
+/* Sets the id of a joined pair: a new id, or that of an existing token with the same text. */
 static cpl_status joined_id(cpl_bpe_trainer *trainer, cpl_pair pair, uint32_t *id)
 {
     const cpl_tally_entry *left  = trainer->tokens.at + pair.left;
@@ -246,7 +246,7 @@ static cpl_status note_merge(cpl_bpe_trainer *trainer, cpl_pair pair)
     return CPL_OK;
 }
 
-/* Joins the best pair everywhere; *finished if no pair is frequent enough. */
+/* Joins the best pair everywhere. Sets *finished if no pair is frequent enough. */
 static cpl_status join_best(cpl_bpe_trainer *trainer, spelling *s, bool *finished)
 {
     cpl_pairs *pairs = &trainer->pairs;
@@ -273,18 +273,17 @@ cpl_status cpl_bpe_train(cpl_bpe_trainer *trainer, const cpl_log *log)
     CPL_ASSERT(!trainer->trained);
     trainer->trained = true;
     if (trainer->words.count == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "there is no text to train a tokenizer on");
+        return CPL_FAIL(CPL_ERR_INPUT, "the input has no text to train a tokenizer on");
     CPL_TRY_DONE(spelling_init(&s, trainer));
     CPL_TRY_DONE(count_pairs(trainer, &s));
     while (!finished && trainer->tokens.count < trainer->settings.vocab_size)
         CPL_TRY_DONE(join_best(trainer, &s, &finished));
     if (finished)
-        cpl_log_warn(
-            log,
-            "the vocabulary has %u tokens, not %lld: no further pair is there %lld times in "
-            "the text",
-            trainer->tokens.count, (long long)trainer->settings.vocab_size,
-            (long long)trainer->settings.min_frequency);
+        cpl_log_warn(log,
+                     "the vocabulary has %u tokens, not %lld: no further pair occurs %lld times in "
+                     "the text",
+                     trainer->tokens.count, (long long)trainer->settings.vocab_size,
+                     (long long)trainer->settings.min_frequency);
 done:
     cpl_pairs_free(&trainer->pairs);
     spelling_free(&s);
@@ -293,8 +292,8 @@ done:
 
 /* ---- writing tokenizer.json ---- */
 
-/* A token as a file spells it: the content of a special one, else its bytes in the byte-level
- * alphabet; with the two characters escaped that JSON requires (the alphabet has no control
+/* Appends a token as spelled in the file: the content of a special token, else its bytes in the
+ * byte-level alphabet. Escapes the two characters that JSON requires (the alphabet has no control
  * characters). */
 static void append_name(cpl_text *out, const cpl_bpe_trainer *trainer, int32_t id,
                         const uint32_t point_of[256])

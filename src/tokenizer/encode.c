@@ -1,13 +1,13 @@
-/* encode.c - text to ids (see tokenizer.h).
+/* encode.c - converts text to ids (see tokenizer.h).
  *
- * The steps for a text: repair of invalid UTF-8; cut at the added tokens that are searched in raw
- * text; each piece normalised; cut at those searched in normalised text; cut into words; each word
- * looked up in the cache, or merged.
+ * The steps for a text: repair invalid UTF-8; split at the added tokens searched in raw text;
+ * normalise each piece; split at the added tokens searched in normalised text; split into words;
+ * look each word up in the cache or merge it.
  *
- * The cache: two places per hash, one cache line each, the first for the word used last; a third
- * word replaces the second. Words of up to 32 bytes that give up to 7 ids fit, which is nearly
- * every word of any language; the others are merged each time. Words are handled in batches so that
- * the lines are fetched while the keys of the following words are made. */
+ * The cache has two places per hash, one cache line each. The first holds the word used last; a
+ * third word replaces the second. Words of up to 32 bytes with up to 7 ids fit, which is nearly
+ * every word of any language; other words are merged each time. Words are processed in batches, so
+ * that cache lines are fetched while the keys of the following words are computed. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -21,11 +21,11 @@ enum {
     BATCH      = 64, /* words */
 };
 
-/* A word of up to 32 bytes, filled up with zeros. */
+/* A word of up to 32 bytes, padded with zeros. */
 typedef struct key {
     uint64_t words[4];
     size_t length;  /* 0: too long for the cache */
-    uint32_t place; /* the first of its two */
+    uint32_t place; /* the first of its two places */
 } key;
 
 typedef struct entry {
@@ -93,7 +93,7 @@ static cpl_status reserve(cpl_ids *ids, size_t more)
     return CPL_OK;
 }
 
-/* The first n of 8 bytes (n from 0 on), in the machine's order, the others zero. */
+/* The first n of 8 bytes in the machine's order; the other bytes are zero. */
 static inline uint64_t first_bytes(uint64_t word, size_t n)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -116,7 +116,8 @@ static inline uint32_t place_of(const key *k)
     return (uint32_t)(h >> (64 - CACHE_BITS)) * 2;
 }
 
-/* `readable`: bytes from `word` on that may be read, at least `length`. */
+/* Computes the key of a word. `readable` >= `length` is the number of bytes from `word` on that may
+ * be read. */
 static inline void make_key(key *k, const char *word, size_t length, size_t readable)
 {
     uint64_t words[4] = {0};
@@ -149,7 +150,7 @@ static inline bool holds(const entry *place, const key *k)
     return (differ | (place->length ^ k->length)) == 0;
 }
 
-/* The place that holds the word, which is then the first of its two; NULL if none does. */
+/* The cache entry of the word, moved to the first of its two places, or NULL. */
 static inline const entry *find(cpl_encoder *e, const key *k)
 {
     entry *place = e->cache + k->place;
@@ -162,7 +163,7 @@ static inline const entry *find(cpl_encoder *e, const key *k)
     return place;
 }
 
-/* Merges a word that the cache does not have, and keeps it there if it fits. Room is reserved. */
+/* Merges a word and stores it in the cache if it fits. `ids` must have room for `length` ids. */
 static cpl_status encode_new(cpl_encoder *e, cpl_ids *ids, const char *word, size_t length,
                              const key *k)
 {
@@ -180,7 +181,7 @@ static cpl_status encode_new(cpl_encoder *e, cpl_ids *ids, const char *word, siz
     return CPL_OK;
 }
 
-/* The words of text that end at ends[0..n), the first of which begins at `start`. */
+/* Encodes the words that end at ends[0..n); the first begins at `start`. */
 static cpl_status encode_batch(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length,
                                size_t start, const size_t *ends, size_t n)
 {
@@ -204,7 +205,7 @@ static cpl_status encode_batch(cpl_encoder *e, cpl_ids *ids, const char *text, s
     return CPL_OK;
 }
 
-/* Text without added tokens. */
+/* Encodes text without added tokens. */
 static cpl_status encode_words(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length)
 {
     size_t ends[BATCH], at = 0;
@@ -225,7 +226,8 @@ static cpl_status encode_words(cpl_encoder *e, cpl_ids *ids, const char *text, s
 
 typedef cpl_status encode_piece(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length);
 
-/* Cuts text at the added tokens of a set: their ids, and `inner` for what is between. */
+/* Splits text at the added tokens of a set: appends their ids, and calls `inner` for the pieces
+ * between. */
 static cpl_status encode_around(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length,
                                 const cpl_added_set *set, encode_piece *inner)
 {

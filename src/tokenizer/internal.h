@@ -1,8 +1,8 @@
-/* internal.h - what a loaded tokenizer consists of: BPE of one word, words of a text, its file.
+/* internal.h - the parts of a loaded tokenizer: BPE of one word, words of a text, its file.
  *
  * Room:   tokenizer. Not for other rooms.
- * Merges: among neighbouring tokens that have a merge, the pair with the lowest rank, the
- *         leftmost of equal ones, becomes one token; again until no pair has a merge. */
+ * Merges: of all pairs of neighbouring tokens that have a merge, the pair with the lowest rank (the
+ *         leftmost of equal pairs) becomes one token. This repeats until no pair has a merge. */
 #ifndef CPL_TOKENIZER_INTERNAL_H
 #define CPL_TOKENIZER_INTERNAL_H
 
@@ -17,30 +17,31 @@ enum { CPL_NO_RANK = INT32_MAX };
 
 typedef struct cpl_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX: a free place */
-    int32_t rank;  /* place in the list of merges: lower joins earlier; distinct */
-    int32_t id;    /* what the two become */
+    int32_t rank;  /* index in the list of merges, distinct; lower ranks join earlier */
+    int32_t id;    /* id of the joined token */
 } cpl_merge;
 
-/* Merges by pair: open addressing, at most half full. All zero is an empty table to be made. */
+/* Merges by pair: open addressing, at most half full. All zero is an empty table. */
 typedef struct cpl_merges {
     cpl_merge *at;
     uint32_t mask; /* places - 1 */
     uint32_t count;
-    int32_t byte_id[256]; /* the token of a single byte, -1 if there is none */
-    uint64_t *byte_pairs; /* [256 * 256] what two bytes offer: rank << 32 | id */
+    int32_t byte_id[256]; /* the token of a single byte, or -1 */
+    uint64_t *byte_pairs; /* [256 * 256] merges of two bytes: rank << 32 | id */
 } cpl_merges;
 
 CPL_NODISCARD cpl_status cpl_merges_init(cpl_merges *merges, uint32_t count);
 void cpl_merges_free(cpl_merges *merges);
 
-/* Adds one merge; of a pair that was added before, the last one holds. At most the promised count. */
+/* Adds one merge, at most as many as announced. A later merge of the same pair replaces an earlier
+ * one. */
 void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t rank, int32_t id);
 
-/* Makes byte_pairs after byte_id and all merges are set: nearly every word begins with them, and
- * the few pairs of letters are close together in memory, unlike their places in the table. */
+/* Sets byte_pairs, after byte_id and all merges are set. Nearly every word begins with merges of
+ * two bytes, and in byte_pairs the few pairs of letters are close together in memory. */
 CPL_NODISCARD cpl_status cpl_merges_finish(cpl_merges *merges);
 
-/* Memory for long words; all zero is valid. */
+/* Scratch memory for long words. All zero is valid. */
 typedef struct cpl_merge_scratch {
     void *memory;
     size_t bytes;
@@ -48,43 +49,43 @@ typedef struct cpl_merge_scratch {
 void cpl_merge_scratch_free(cpl_merge_scratch *scratch);
 
 /* Writes the ids of `word` (n bytes, at least 1) to ids, which has room for n; sets *count. Words
- * beyond 2 GiB are CPL_ERR_INPUT. Bytes without a token are left out (they occur in no UTF-8). */
+ * beyond 2 GiB are CPL_ERR_INPUT. Bytes without a token are skipped; they do not occur in UTF-8. */
 CPL_NODISCARD cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scratch *scratch,
                                         const char *word, size_t n, int32_t *ids, size_t *count);
 
-/* ---- text cut into words, and added tokens in it (split.c) ---- */
+/* ---- splitting text into words, and finding added tokens (split.c) ---- */
 
-/* Cuts well-formed UTF-8 from *at on, up to `max` words: sets ends[i] to the end of word i and *at
- * to the end of the last one; returns their number. The end of the text is `length`. */
+/* Splits well-formed UTF-8 from *at on into up to `max` words. Sets ends[i] to the end of word i
+ * and *at to the end of the last word. Returns the number of words. The text ends at `length`. */
 size_t cpl_split(cpl_split_kind kind, const char *text, size_t length, size_t *at, size_t *ends,
                  size_t max);
 
-/* The kind whose regular expression, as written in tokenizer.json, is `pattern`; false if none is.
- */
+/* Sets *kind to the kind whose regular expression, as written in tokenizer.json, is `pattern`.
+ * False for an unknown pattern. */
 bool cpl_split_known(const char *pattern, cpl_split_kind *kind);
 
 typedef struct cpl_added {
-    uint32_t start, length; /* the token searched for: bytes of the set; length at least 1 */
+    uint32_t start, length; /* position of the token in the set's bytes; length at least 1 */
     int32_t id;
     bool special;
 } cpl_added;
 
 /* Added tokens to be found in one pass. `first` and `second` have a common bit for two bytes only
- * if some token may begin with them, which settles nearly every place without a comparison. */
+ * if a token may begin with them, so that nearly no position needs a comparison. */
 typedef struct cpl_added_set {
-    cpl_added *at;       /* by first byte, the longest first within it */
-    const char *bytes;   /* what `start` counts in; not owned */
+    cpl_added *at;       /* sorted by first byte, then by falling length */
+    const char *bytes;   /* the texts of the tokens; not owned */
     uint32_t begin[257]; /* tokens with first byte b: begin[b] to begin[b + 1] */
     uint32_t count;
     uint8_t first[256], second[256];
-    int only; /* the first byte of all of them; -1 if they differ */
+    int only; /* the first byte of all tokens; -1 if they differ */
 } cpl_added_set;
 
-/* Sorts at[0..count), whose contents lie in `bytes`, and sets the rest. */
+/* Sorts at[0..count), whose texts are in `contents`, and sets the other fields. */
 void cpl_added_index(cpl_added_set *set, const char *contents);
 
-/* The first position at or after `from` that has a token of the set. Sets *hit to the longest one
- * there. If there is none: `length`, and *hit NULL. */
+/* The first position at or after `from` with a token of the set. Sets *hit to the longest token
+ * there. If no token occurs, returns `length` and sets *hit to NULL. */
 size_t cpl_added_find(const cpl_added_set *set, const char *text, size_t length, size_t from,
                       const cpl_added **hit);
 
@@ -103,20 +104,20 @@ typedef struct cpl_token {
 struct cpl_tokenizer {
     cpl_token *tokens; /* [vocab_size] */
     int64_t vocab_size;
-    cpl_text bytes; /* of all tokens, one after the other */
+    cpl_text bytes; /* texts of all tokens */
     int32_t eos;
     bool nfc, prefix_space; /* prefix_space: a word's space is put before every piece without one */
     cpl_split_kind split;
     cpl_merges merges;
     cpl_added_set raw, normalized; /* searched before and after normalisation */
     uint64_t hash;
-    cpl_text ignored; /* what the file asks for in vain, as sentences; empty: nothing */
+    cpl_text ignored; /* warnings about ignored parts of the file; empty: none */
 };
 
 /* The byte-level alphabet: sets point_of[b] to the code point that represents byte b. */
 void cpl_tokenizer_alphabet_points(uint32_t point_of[256]);
 
-/* Its inverse: byte_of[code point] or -1. */
+/* The inverse alphabet: sets byte_of[code point] to the byte, or -1. */
 void cpl_tokenizer_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
 
 /* ---- reading its file, for load.c (tokens.c) ---- */
@@ -126,15 +127,15 @@ void cpl_tokenizer_alphabet_bytes(int16_t byte_of[CPL_ALPHABET_POINTS]);
 CPL_NODISCARD cpl_status cpl_tokenizer_read_tokens(cpl_tokenizer *t, json_t *vocab,
                                                    const json_t *added, const char *path);
 
-/* Merges come as an array of "a b" or ["a", "b"], or as lines of a text of `a b`, of which the
- * first may be a "#version". Both need the vocabulary for the ids. */
+/* Reads merges from an array of "a b" or ["a", "b"], or from the lines `a b` of a text, whose first
+ * line may be a "#version". Both functions need the vocabulary for the ids. */
 CPL_NODISCARD cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab,
                                                    const json_t *merges, const char *path);
 CPL_NODISCARD cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
                                                         const cpl_text *lines, const char *path);
 
-/* With ignore_merges a word that is a token becomes that token. CPL_ERR_INPUT if merges make other
- * ids of one. */
+/* For ignore_merges, with which a word that is a token becomes that token: CPL_ERR_INPUT if the
+ * merges give other ids for such a word. */
 CPL_NODISCARD cpl_status cpl_tokenizer_check_words(const cpl_tokenizer *t, const char *path);
 
 #endif /* CPL_TOKENIZER_INTERNAL_H */

@@ -1,4 +1,4 @@
-/* listing.h - the tokens and merges of a loaded tokenizer as texts, for files of other programs.
+/* listing.h - lists the tokens and merges of a loaded tokenizer, for files of other programs.
  *
  * Room:   tokenizer. */
 #ifndef CPL_TOKENIZER_LISTING_H
@@ -6,14 +6,13 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* The two patterns that are known, by which a text is cut into words. Both tile the text. */
+/* The two supported patterns that split a text into words. Words of both cover the whole text. */
 typedef enum cpl_split_kind {
     CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-    CPL_SPLIT_DOLMA2 /* contractions in any case, digits in threes, words with one mark before them
-                      */
+    CPL_SPLIT_DOLMA2 /* contractions in any case, 3 digits, words with one mark before them */
 } cpl_split_kind;
 
-/* What is done to a text before its words are encoded. */
+/* The treatment of a text before its words are encoded. */
 typedef struct cpl_tokenizer_traits {
     cpl_split_kind split;
     bool nfc, prefix_space; /* prefix_space: a word's space is put before every piece without one */
@@ -24,15 +23,15 @@ cpl_tokenizer_traits cpl_tokenizer_traits_of(const cpl_tokenizer *t);
 typedef enum cpl_token_kind {
     CPL_TOKEN_ABSENT, /* no token has this id */
     CPL_TOKEN_NORMAL,
-    CPL_TOKEN_ADDED,  /* found in the text before all else */
-    CPL_TOKEN_SPECIAL /* the same, and left out of texts for readers */
+    CPL_TOKEN_ADDED,  /* searched in the text before any other step */
+    CPL_TOKEN_SPECIAL /* an added token that decoding can skip */
 } cpl_token_kind;
 
-/* `id` from 0 on; ABSENT from the vocabulary's size on. */
+/* The kind of token `id` >= 0; ABSENT for ids from the vocabulary's size on. */
 cpl_token_kind cpl_tokenizer_kind_of(const cpl_tokenizer *t, int64_t id);
 
-/* Appends the token's text as tokenizer.json has it: of an added token as it is, of another in the
- * byte-level alphabet (a space is U+0120); nothing for ABSENT. */
+/* Appends the token's text as spelled in tokenizer.json: added tokens unchanged, other tokens in
+ * the byte-level alphabet (a space is U+0120), nothing for ABSENT. */
 void cpl_tokenizer_spell(cpl_text *out, const cpl_tokenizer *t, int64_t id);
 
 /* Two tokens that are joined. */
@@ -40,8 +39,8 @@ typedef struct cpl_token_pair {
     int32_t left, right, rank; /* a lower rank joins earlier */
 } cpl_token_pair;
 
-/* Sets a new array, to be freed with cpl_free, of the merges by rank; NULL if there is none. A pair
- * that the file has twice is in it once, where it comes first. */
+/* Sets a new array of the merges by rank, to be freed with cpl_free; NULL if there are none. A pair
+ * that occurs twice in the file is listed once, at its first place. */
 CPL_NODISCARD cpl_status cpl_tokenizer_list_merges(cpl_token_pair **merges, int64_t *count,
                                                    const cpl_tokenizer *t);
 

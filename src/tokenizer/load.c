@@ -10,10 +10,9 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* ---- what a tokenizer.json does to the ids of a text ----
- *
- * A part is judged by what it does (docs/formats.md, "Tokenizers"): one that changes the ids of no
- * text passes, one whose work is not done here is refused by name. A Sequence is its members. */
+/* ---- the parts of a tokenizer.json ---- * * A part that changes the ids of no text is accepted; a
+   part that is not implemented is refused by name * (docs/formats.md, "Tokenizers"). A Sequence
+   stands for its members. */
 
 typedef struct reading {
     cpl_tokenizer *t;
@@ -43,7 +42,7 @@ static bool is_type(const json_t *part, const char *type)
     return strcmp(type_of(part), type) == 0;
 }
 
-/* Notes a part that changes no ids, though somebody may count on what it does. */
+/* Records a warning about a part that changes no ids but is ignored. */
 static void ignore(const reading *r, const char *part, const char *type, const char *instead)
 {
     cpl_text *to = &r->t->ignored;
@@ -60,7 +59,7 @@ static cpl_status refuse(const reading *r, const char *name, const json_t *part,
 
 typedef cpl_status take_part(reading *r, const json_t *part);
 
-/* Takes the part, or one after the other the members of a Sequence, which are its `key`. */
+/* Calls `take` for the part, or for each member of a Sequence, listed under `key`. */
 static cpl_status take_each(reading *r, const json_t *part, const char *key, take_part *take)
 {
     size_t i;
@@ -74,7 +73,8 @@ static cpl_status take_each(reading *r, const json_t *part, const char *key, tak
     return CPL_OK;
 }
 
-/* Whether a normalizer leaves every text as it is. Strip and BertNormalizer have only switches. */
+/* Whether a normalizer leaves every text unchanged: Strip and BertNormalizer with all switches
+ * off. */
 static bool is_idle(const json_t *part)
 {
     const json_t *pattern = json_object_get(json_object_get(part, "pattern"), "String");
@@ -98,7 +98,8 @@ static cpl_status take_normalizer(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* Whether each match of a pattern that leaves nothing of a text out becomes a word. */
+/* Whether a Split makes each match of its pattern a word, for a pattern that covers the whole
+ * text. */
 static bool makes_words(const json_t *split)
 {
     static const char *const behaviors[] = {"Isolated", "MergedWithPrevious", "MergedWithNext"};
@@ -108,7 +109,8 @@ static bool makes_words(const json_t *split)
     return is_text(behavior, "Removed") && json_is_true(json_object_get(split, "invert"));
 }
 
-/* The known patterns leave nothing out, and cut none of their own words: one may come again. */
+/* Reads a Split. The known patterns cover the whole text and do not split their own words, so a
+ * pattern may occur twice. */
 static cpl_status take_split(reading *r, const json_t *part)
 {
     const json_t *pattern = json_object_get(part, "pattern");
@@ -134,8 +136,8 @@ static cpl_status take_split(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* What comes after a ByteLevel would see its letters for bytes. Its own pattern, which it uses
- * unless use_regex says false, is GPT-2's. */
+/* Reads a part of pre_tokenizer. No part may follow a ByteLevel, since it would see the byte-level
+ * alphabet. ByteLevel uses GPT-2's pattern unless use_regex is false. */
 static cpl_status take_pre_tokenizer(reading *r, const json_t *part)
 {
     const bool prefix = json_is_true(json_object_get(part, "add_prefix_space"));
@@ -155,8 +157,7 @@ static cpl_status take_pre_tokenizer(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* Whether what TemplateProcessing makes of a text is the text, once, and special tokens without
- * ids. */
+/* Whether a TemplateProcessing produces the text once, and only special tokens without ids. */
 static bool is_text_alone(const json_t *part)
 {
     const json_t *tokens = json_object_get(part, "special_tokens");
@@ -191,8 +192,8 @@ static cpl_status take_decoder(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* A character of which the vocabulary knows nothing, what unk_token, fuse_unk and byte_fallback are
- * for, does not occur: it has each byte (tokens.c). */
+/* Checks the model. unk_token, fuse_unk and byte_fallback may be ignored, since the vocabulary has
+ * every byte (tokens.c) and no character is unknown. */
 static cpl_status check_model(const json_t *model, const char *path)
 {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
@@ -212,7 +213,7 @@ static cpl_status check_model(const json_t *model, const char *path)
 }
 
 /* Takes everything in a tokenizer.json except tokens and merges. */
-static cpl_status take(cpl_tokenizer *t, const json_t *root, const char *path)
+static cpl_status take_parts(cpl_tokenizer *t, const json_t *root, const char *path)
 {
     reading r = {.t = t, .path = path};
     CPL_TRY(check_model(json_object_get(root, "model"), path));
@@ -239,14 +240,14 @@ static cpl_status read_tokenizer_json(cpl_tokenizer *t, const json_t *root, cons
 {
     const json_t *model = json_object_get(root, "model");
     json_t *vocab       = json_object_get(model, "vocab");
-    CPL_TRY(take(t, root, path));
+    CPL_TRY(take_parts(t, root, path));
     CPL_TRY(cpl_tokenizer_read_tokens(t, vocab, json_object_get(root, "added_tokens"), path));
     CPL_TRY(cpl_tokenizer_read_merges(t, vocab, json_object_get(model, "merges"), path));
     if (!json_is_true(json_object_get(model, "ignore_merges"))) return CPL_OK;
     return cpl_tokenizer_check_words(t, path);
 }
 
-/* Sets `out` to the first of the NULL-terminated `names` that is in `folder`, "" if none is. */
+/* Sets `out` to the first of the NULL-terminated `names` that exists in `folder`, or to "". */
 static void find_in(cpl_text *out, const char *folder, size_t folder_length,
                     const char *const *names)
 {
@@ -269,7 +270,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Refuses what Transformers before version 5 wrote beside a pair: tokens of which the pair knows nothing. */
+/* Refuses a file of added tokens, which Transformers before version 5 wrote beside a pair. */
 static cpl_status refuse_added(const char *merges_path)
 {
     static const char *const names[] = {"added_tokens.json", NULL};
@@ -288,8 +289,8 @@ static cpl_status refuse_added(const char *merges_path)
     return status;
 }
 
-/* GPT-2's form: `vocab` is the whole first file. It lists <|endoftext|> like any other entry; that
- * is an added special token. */
+/* Reads GPT-2's two files; `vocab` is the content of the first. Its entry <|endoftext|> becomes an
+ * added special token. */
 static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *path,
                                  const char *merges_path)
 {
@@ -311,7 +312,7 @@ done:
     return status;
 }
 
-/* `path` holds JSON: a tokenizer.json, or a vocabulary whose merges are at `merges_path`. */
+/* Reads the JSON at `path`: a tokenizer.json, or a vocabulary whose merges are at `merges_path`. */
 static cpl_status read_json(cpl_tokenizer *t, const char *path, const char *merges_path, bool given)
 {
     cpl_text text = {0};
@@ -342,7 +343,7 @@ static bool is_merges_name(const char *name)
     return strcmp(name, merges_names[0]) == 0 || strcmp(name, merges_names[1]) == 0;
 }
 
-/* Sets the one or two files that the user's path names: `merges` is "" if there is none. */
+/* Sets the one or two files that the user's path names. `merges` is "" for one file. */
 static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
 {
     struct stat info;
@@ -366,7 +367,7 @@ static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
     CPL_TRY(cpl_text_status(merges));
     if (json->length == 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: neither tokenizer.json nor encoder.json with vocab.bpe is there",
+                        "%s: has neither tokenizer.json nor encoder.json with vocab.bpe",
                         path);
     return CPL_OK;
 }

@@ -1,9 +1,9 @@
 /* merge.c - byte-pair encoding of one word; see internal.h.
  *
- * Nearly all words are short: for them each step searches all ranks for the lowest. Long ones
- * (whole lines of "=====", base64, Chinese without spaces) keep the tokens in a linked list and the
- * candidates in a heap, O(n log n). An entry of the heap is out of date when the pair now at its
- * place has another rank: ranks are distinct, so the rank names the pair. */
+ * Nearly all words are short: each step searches all ranks for the lowest. Long words (lines of
+ * "=====", base64, Chinese without spaces) use a linked list of tokens and a heap of candidates,
+ * O(n log n). An entry of the heap is outdated if the pair now at its place has another rank; ranks
+ * are distinct and identify the pair. */
 #include "tokenizer/internal.h"
 
 #include <string.h>
@@ -54,7 +54,7 @@ void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t ran
     merges->at[place] = (cpl_merge){.pair = pair, .rank = rank, .id = id};
 }
 
-/* The rank of a pair, CPL_NO_RANK if it has no merge; sets what it becomes. */
+/* The rank of a pair, or CPL_NO_RANK. Sets *id to the joined token. */
 static inline int32_t rank_of(const cpl_merges *merges, int32_t left, int32_t right, int32_t *id)
 {
     uint64_t pair = pair_of(left, right);
@@ -68,7 +68,7 @@ static inline int32_t rank_of(const cpl_merges *merges, int32_t left, int32_t ri
     }
 }
 
-/* Rank and result of a pair in one number that orders by rank. */
+/* Rank and joined token of a pair in one number that sorts by rank. */
 static inline uint64_t offer_of(const cpl_merges *merges, int32_t left, int32_t right)
 {
     int32_t id = 0, rank = rank_of(merges, left, right, &id);
@@ -95,12 +95,13 @@ static size_t byte_tokens(const cpl_merges *merges, const char *word, size_t n, 
     return count;
 }
 
-/* `ids` are those of the n bytes of `word`. */
+/* Merges a short word in place. `ids` are initially those of the n bytes of `word`. Returns the
+ * number of tokens. */
 static size_t merge_short(const cpl_merges *merges, const char *word, int32_t *ids, size_t n)
 {
     const uint64_t none       = (uint64_t)CPL_NO_RANK << 32;
     const unsigned char *byte = (const unsigned char *)word;
-    uint64_t offers[SHORT_WORD]; /* of token i and the next */
+    uint64_t offers[SHORT_WORD]; /* offer_of token i and the next */
     for (size_t i = 0; i + 1 < n; i++)
         offers[i] = merges->byte_pairs[(size_t)byte[i] << 8 | byte[i + 1]];
     while (n > 1) {
@@ -123,7 +124,7 @@ static size_t merge_short(const cpl_merges *merges, const char *word, int32_t *i
     return n;
 }
 
-/* A long word: node i is the token that begins at byte token i; -1 as id: joined to one before. */
+/* A long word. Node i is the token that begins at byte i; id -1: joined to an earlier node. */
 typedef struct list {
     const cpl_merges *merges;
     int32_t *ids;
@@ -166,7 +167,7 @@ static void offer(list *l, uint32_t node)
     if (rank != CPL_NO_RANK) heap_push(l, (uint64_t)rank << 32 | node);
 }
 
-/* Joins `node` and the one after it. */
+/* Joins `node` and the next node. */
 static void join(list *l, uint32_t node, int32_t id)
 {
     uint32_t gone = l->next[node];
@@ -178,7 +179,8 @@ static void join(list *l, uint32_t node, int32_t id)
     offer(l, node);
 }
 
-/* Each join takes one entry from the heap and adds at most two, so 2 n entries suffice. */
+/* Allocates the list. Each join removes one entry of the heap and adds at most two, so 2 n entries
+ * are enough. */
 static cpl_status list_init(list *l, cpl_merge_scratch *scratch)
 {
     size_t bytes = (size_t)l->n * (2 * sizeof(uint64_t) + 2 * sizeof(uint32_t));
@@ -228,8 +230,8 @@ cpl_status cpl_merge_word(const cpl_merges *merges, cpl_merge_scratch *scratch, 
 {
     if (n > INT32_MAX)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "the text has %zu bytes without a place to cut; at most %d can be encoded",
-                        n, INT32_MAX);
+                        "the text has a word of %zu bytes; at most %d can be encoded", n,
+                        INT32_MAX);
     *count = byte_tokens(merges, word, n, ids);
     if (*count == n && n <= SHORT_WORD)
         *count = merge_short(merges, word, ids, n);

@@ -1,8 +1,8 @@
 /* nfc.c - canonical composition (see unicode.h).
  *
- * Text is cut into segments that NFC treats independently: a code point that needs no care begins a
- * new one. Only segments that hold a code point with care are decomposed, ordered and composed;
- * the data of single code points and of pairs come from utf8proc. The algorithm is implemented here
+ * Text is divided into segments that NFC treats independently. A code point without CPL_NFC_CARE
+ * begins a new segment. Only segments with other code points are decomposed, ordered and composed;
+ * utf8proc has the data of single code points and of pairs. The algorithm is implemented here
  * because the reference implementation has older combining classes than utf8proc. */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "tokenizer/unicode.h"
 
-/* Marks of class 0 in the reference's data although Unicode has given them another since. */
+/* Marks of class 0 in the reference's data that have another class in current Unicode. */
 static const uint32_t class_zero[][2] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
@@ -77,7 +77,7 @@ static cpl_status decompose(cpl_nfc *nfc, const unsigned char *s, size_t length)
     return CPL_OK;
 }
 
-/* Stable, by class. Runs are a few marks long in any real text. */
+/* Sorts by class, stable. In real text runs have few marks. */
 static void order_short(uint32_t *points, uint8_t *classes, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -93,8 +93,8 @@ static void order_short(uint32_t *points, uint8_t *classes, size_t n)
     }
 }
 
-/* The same in linear time, with the memory beyond the segment as scratch: a text of a million marks
- * must not take a million times as long. */
+/* Sorts by class, stable, in linear time, so that a text of a million marks is not quadratic. Uses
+ * the memory beyond the segment as scratch. */
 static cpl_status order_long(cpl_nfc *nfc, size_t first, size_t n)
 {
     size_t start[257] = {0};
@@ -131,7 +131,7 @@ static cpl_status order(cpl_nfc *nfc)
     return CPL_OK;
 }
 
-/* The primary composite of a pair, 0 if it has none. */
+/* The primary composite of a pair, or 0. */
 static uint32_t composite(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
@@ -140,8 +140,8 @@ static uint32_t composite(uint32_t first, uint32_t second)
                : 0;
 }
 
-/* A mark joins the last starter unless one of the same class or higher, or a starter, lies between
- * (Unicode, section 3.11, D115 to D117). */
+/* Composes the segment. A mark joins the last starter unless a mark of the same class or higher, or
+ * a starter, is between (Unicode, section 3.11, D115 to D117). */
 static void compose(cpl_nfc *nfc)
 {
     size_t kept = 0, starter = SIZE_MAX;
@@ -178,8 +178,8 @@ static cpl_status append_segment(cpl_nfc *nfc, cpl_text *out, const unsigned cha
     return CPL_OK;
 }
 
-/* The first place from `at` on whose code point needs care, `length` if none; sets *before to the
- * start of the code point before it, if that is at `at` or later. */
+/* The first position from `at` on of a code point with CPL_NFC_CARE, or `length`. Sets *before to
+ * the start of the previous code point, if it is at `at` or later. */
 static size_t find_care(const unsigned char *s, size_t at, size_t length, size_t *before)
 {
     size_t last = SIZE_MAX;

@@ -1,8 +1,8 @@
 /* pairs.c - the pairs of neighbouring tokens; see bpe.h.
  *
- * Counts change often, but the heap is not updated: a candidate taken with an outdated count is put
- * back with the current one. Counts only fall between two offers, so the first candidate with a
- * current count is the best. */
+ * The heap is not updated when counts change: a candidate with an outdated count is put back with
+ * the current one. Counts only fall between two offers, so the first candidate with a current count
+ * is the best. */
 #include "tokenizer/bpe.h"
 
 #include <string.h>
@@ -80,7 +80,7 @@ static cpl_status push(cpl_pairs *pairs, cpl_pair_candidate candidate)
     return CPL_OK;
 }
 
-/* Replaces the top by a candidate and moves it down to its place. */
+/* Replaces the top of the heap by a candidate and restores the order. */
 static void replace_top(cpl_pairs *pairs, cpl_pair_candidate candidate)
 {
     cpl_pair_candidate *list = pairs->heap;

@@ -1,8 +1,8 @@
-/* split.c - cuts text into words, and finds added tokens in it; see internal.h.
+/* split.c - splits text into words and finds added tokens; see internal.h.
  *
- * The patterns are written as scanners: at each position the alternatives are tried in the order of
- * the regular expression, and each reduces to a run of one class. Only the classes of unicode.h
- * decide; no pattern engine has exactly those. */
+ * The patterns are written as scanners. At each position the alternatives are tried in the order of
+ * the regular expression; each is a run of one class. The scanners use the classes of unicode.h,
+ * which no engine of regular expressions has exactly. */
 #include "tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static const uint8_t ascii_class[128] = {
 #undef N
 #undef S
 
-/* Class of the code point at `at`; sets where the next one begins. */
+/* The class of the code point at `at`. Sets *next to the position of the next code point. */
 static inline int class_at(bytes *s, size_t at, size_t *next)
 {
     if (s[at] < 0x80) {
@@ -44,9 +44,8 @@ static inline int class_at(bytes *s, size_t at, size_t *next)
     return cpl_unicode_traits(point) & CPL_CLASS_MASK;
 }
 
-/* How many of the 8 bytes at `s` are ASCII letters before the first that is not: the upper bit of
- * each byte of `letters` is set for a letter, for all at once, since a processor predicts the end
- * of a loop badly. */
+/* Number of ASCII letters at the beginning of the 8 bytes at `s`. The upper bit of each byte of
+ * `letters` is set for a letter, without a loop, whose end a processor would predict badly. */
 static inline size_t leading_letters(bytes *s)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -64,7 +63,7 @@ static inline size_t leading_letters(bytes *s)
 #endif
 }
 
-/* Where the run of `class` that covers `at` ends. */
+/* The end of the run of `class` from `at` on. */
 static inline size_t run_end(bytes *s, size_t at, size_t length, int class)
 {
     if (class == CPL_CLASS_LETTER)
@@ -84,8 +83,8 @@ static inline size_t step_back(bytes *s, size_t at)
     return at;
 }
 
-/* White space from `at` on that no word takes: all of it at the end of the text, else all but the
- * last code point, which the next word may take. A single code point is a word. */
+/* The end of a word of white space from `at` on: all white space at the end of the text, else all
+ * but the last code point, which the next word may include. A single code point is a word. */
 static size_t space_word(bytes *s, size_t at, size_t length)
 {
     size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
@@ -99,9 +98,8 @@ static inline bool is_one_of(int c, const char *set)
     return c != 0 && strchr(set, c) != NULL;
 }
 
-/* Bytes of the contraction that begins with the apostrophe at `at`, 0 if none. `fold` takes capital
- * letters too, and U+017F (long s), the only other code point that folds to one of these letters.
- */
+/* Bytes of the contraction that begins with the apostrophe at `at`, or 0. With `fold` also capital
+ * letters and U+017F (long s), the only other code point that folds to one of these letters. */
 static size_t contraction(bytes *s, size_t at, size_t length, bool fold)
 {
     size_t left = length - at;
@@ -133,7 +131,7 @@ static inline bool is_line_end(int c)
     return c == '\r' || c == '\n';
 }
 
-/* \s*[\r\n]+, then \s+(?!\S), then \s+ */
+/* The end of a match of \s*[\r\n]+, else \s+(?!\S), else \s+. */
 static size_t dolma2_space(bytes *s, size_t at, size_t length)
 {
     size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
@@ -205,7 +203,7 @@ bool cpl_split_known(const char *pattern, cpl_split_kind *kind)
 
 /* ---- added tokens: leftmost and longest ---- */
 
-/* The longest first; of equal ones the lowest id. */
+/* Orders by falling length, then by rising id. */
 static int by_length(const void *a, const void *b)
 {
     const cpl_added *x = a, *y = b;
@@ -218,9 +216,9 @@ static int first_byte(const cpl_added_set *set, uint32_t i)
     return (unsigned char)set->bytes[set->at[i].start];
 }
 
-/* Brings tokens with the same first byte together, from begin[b] on. Each
- * byte value takes one pass over what is left. */
-static uint32_t gather(cpl_added_set *set, uint32_t next, int b)
+/* Moves tokens with first byte `b` to the positions from `next` on. Returns the position after
+ * them. */
+static uint32_t group_first_byte(cpl_added_set *set, uint32_t next, int b)
 {
     uint32_t begin = next;
     for (uint32_t i = next; i < set->count; i++) {
@@ -251,7 +249,7 @@ void cpl_added_index(cpl_added_set *set, const char *contents)
     set->only     = set->count ? first_byte(set, 0) : -1;
     for (int b = 0; b < 256; b++) {
         set->begin[b] = next;
-        next          = gather(set, next, b);
+        next          = group_first_byte(set, next, b);
         if (next == set->begin[b]) continue;
         if (b != set->only) set->only = -1;
         uint8_t bit = set->first[b] = (uint8_t)(1u << (groups++ % 8));
@@ -271,13 +269,13 @@ static const cpl_added *longest_at(const cpl_added_set *set, const char *text, s
     return NULL;
 }
 
-/* Whether a token may begin at `s`, which has at least two bytes left. */
+/* Whether a token may begin at `s`, where at least two bytes follow. */
 static inline int may_begin(const cpl_added_set *set, const unsigned char *s)
 {
     return set->first[s[0]] & set->second[s[1]];
 }
 
-/* The first position from `at` on at which a token may begin; `length` if there is none. */
+/* The first position from `at` on at which a token may begin, or `length`. */
 static size_t next_candidate(const cpl_added_set *set, const unsigned char *s, size_t length,
                              size_t at)
 {

@@ -19,7 +19,7 @@ static uint32_t hash_of(const void *bytes, size_t length)
     return (uint32_t)XXH3_64bits(bytes, length);
 }
 
-/* The place of the string in the table: its own, or the free one for it. */
+/* The index of the string in the table, or the free index for it. */
 static uint32_t place_of(const cpl_tally *tally, const void *bytes, size_t length)
 {
     uint32_t place = hash_of(bytes, length) & tally->mask;

@@ -1,4 +1,4 @@
-/* tokens.c - vocabulary, added tokens and merges from their JSON (see internal.h). */
+/* tokens.c - reads vocabulary, added tokens and merges from JSON (see internal.h). */
 #include <string.h>
 
 #include "base/arena.h"
@@ -43,8 +43,8 @@ static cpl_status find_last_id(int64_t *last, json_t *vocab, const json_t *added
     return CPL_OK;
 }
 
-/* Appends the bytes that the characters of `name` represent; the bytes of `name` itself if one of
- * its characters represents no byte. */
+/* Appends the bytes that the characters of `name` represent, or the bytes of `name` itself if a
+ * character represents no byte. */
 static void append_name_bytes(cpl_text *out, const char *name,
                               const int16_t byte_of[CPL_ALPHABET_POINTS])
 {
@@ -89,8 +89,8 @@ static cpl_status read_vocab(cpl_tokenizer *t, json_t *vocab, const char *path)
     return cpl_text_status(&t->bytes);
 }
 
-/* A text may contain every letter, space and line end: only bytes that never occur in UTF-8 may
- * lack a token, as 13 do in GPT-NeoX's vocabulary. */
+/* Sets the ids of single bytes. Only bytes that never occur in UTF-8 may lack a token, as 13 do in
+ * GPT-NeoX's vocabulary. */
 static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const char *path)
 {
     uint32_t point_of[256];
@@ -110,8 +110,9 @@ static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const cha
     return CPL_OK;
 }
 
-/* Checks the id of an added token. Hugging Face's library does not read it: a token of the vocabulary
- * has its id there, the others, `*beyond` so far, are counted on from the vocabulary's size. */
+/* Checks the id of an added token. Hugging Face's library ignores it: a token of the vocabulary
+ * keeps its id; other added tokens, `*beyond` so far, get the ids after the vocabulary, in
+ * order. */
 static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const char *content,
                               int64_t id, int64_t *beyond, const char *path)
 {
@@ -131,7 +132,8 @@ static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const
     return CPL_OK;
 }
 
-/* The library passes over a token that is listed again, which moves the ids of those after it. */
+/* Refuses a token that is listed twice. Hugging Face's library ignores the second entry, which
+ * changes the ids of later tokens. */
 static cpl_status check_once(json_t *seen, const char *content, const char *path)
 {
     if (json_object_get(seen, content))
@@ -151,8 +153,8 @@ static cpl_status check_switches(const json_t *entry, const char *content, const
     return CPL_OK;
 }
 
-/* Adds the token of id `id` to the set that its "normalized" names. In normalised text the
- * normalised content is searched for. */
+/* Adds the token `id` to the set that its "normalized" selects. In normalised text the normalised
+ * content is searched. */
 static cpl_status add_to_set(cpl_tokenizer *t, cpl_nfc *nfc, const json_t *entry, int64_t id)
 {
     const cpl_token *token = t->tokens + id;
@@ -215,7 +217,7 @@ cpl_status cpl_tokenizer_read_tokens(cpl_tokenizer *t, json_t *vocab, const json
 {
     int64_t last;
     if (!json_is_object(vocab) || json_object_size(vocab) == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: there is no vocabulary", path);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: model.vocab is missing", path);
     CPL_TRY(find_last_id(&last, vocab, added, path));
     t->tokens = cpl_alloc((size_t)(last + 1) * sizeof *t->tokens);
     if (!t->tokens) return CPL_ERR_MEMORY;
@@ -231,12 +233,12 @@ cpl_status cpl_tokenizer_read_tokens(cpl_tokenizer *t, json_t *vocab, const json
 
 /* ---- merges ---- */
 
-/* What is needed to read one merge after the other. */
+/* The state of reading merges. */
 typedef struct reader {
     cpl_tokenizer *t;
     const json_t *vocab;
     const char *path;
-    cpl_text left, right; /* joined to `left` after its id is known */
+    cpl_text left, right; /* appended to `left` after the id of `left` is known */
 } reader;
 
 static cpl_status token_id(const reader *r, const cpl_text *name, size_t rank, int32_t *id)
@@ -272,7 +274,7 @@ static void set_text(cpl_text *text, const char *bytes, size_t length)
     cpl_text_append(text, bytes, length);
 }
 
-/* A merge written "a b", with exactly one space. */
+/* Adds a merge written "a b", with exactly one space. */
 static cpl_status add_spaced(reader *r, const char *pair, size_t length, size_t rank)
 {
     const char *space = memchr(pair, ' ', length);
@@ -297,7 +299,7 @@ static cpl_status add_entry(reader *r, const json_t *entry, size_t rank)
     return add_merge(r, rank);
 }
 
-/* After the last merge, which gave `status`. */
+/* Frees the reader. Returns `status`, or the failure of its texts. */
 static cpl_status reader_end(reader *r, cpl_status status)
 {
     cpl_text_free(&r->left);
@@ -318,7 +320,7 @@ cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab, cons
     return reader_end(&r, status);
 }
 
-/* The length of the line at `at`, without its end; sets where the next one begins. */
+/* The length of the line at `at`, without its end. Sets *next to the beginning of the next line. */
 static size_t line_at(const cpl_text *lines, size_t at, size_t *next)
 {
     const char *start = lines->bytes + at, *end = memchr(start, '\n', lines->length - at);
@@ -353,7 +355,7 @@ cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
 
 /* ---- words that are tokens ---- */
 
-/* Whether some text has the token as a word: a pattern cuts none of its own words. */
+/* Whether a text can have the token as a word: the pattern does not split it. */
 static bool is_word(const cpl_tokenizer *t, const cpl_token *token)
 {
     const char *bytes = t->bytes.bytes + token->start;

@@ -1,4 +1,4 @@
-/* unicode.h - the properties of code points that the tokenizers need, by table.
+/* unicode.h - tables of the properties of code points that tokenizers need.
  *
  * Room:  tokenizer. Private to it. */
 #ifndef CPL_TOKENIZER_UNICODE_H
@@ -17,21 +17,21 @@ enum {
     CPL_CLASS_NUMBER = 2, /* general category N* */
     CPL_CLASS_SPACE  = 3, /* White_Space */
     CPL_CLASS_MASK   = 3,
-    CPL_NFC_CARE     = 4, /* NFC may change it, move it, or join it to the one before */
+    CPL_NFC_CARE     = 4, /* NFC may change or move it, or join it to the previous code point */
 };
 
-/* Two stages, pages of 256 code points: made from unicode-classes.tsv by
- * tools/make_unicode_classes.c during the build. */
+/* A two-stage table with pages of 256 code points. tools/make_unicode_classes.c makes it from
+ * unicode-classes.tsv during the build. */
 extern const uint8_t cpl_unicode_page[4352];
 extern const uint8_t cpl_unicode_table[][256];
 
-/* Class, and CPL_NFC_CARE if it applies. `point` is at most 10FFFF. */
+/* The class of `point`, at most 10FFFF, plus CPL_NFC_CARE if it applies. */
 static inline uint8_t cpl_unicode_traits(uint32_t point)
 {
     return cpl_unicode_table[cpl_unicode_page[point >> 8]][point & 255];
 }
 
-/* The code point at `s` in well-formed UTF-8; sets its length in bytes. */
+/* The code point at `s` in well-formed UTF-8. Sets its length in bytes. */
 static inline uint32_t cpl_unicode_next(const unsigned char *s, int *length)
 {
     *length = s[0] < 0x80 ? 1 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
@@ -41,7 +41,7 @@ static inline uint32_t cpl_unicode_next(const unsigned char *s, int *length)
 /* Length of the longest prefix of `s` that is ASCII. */
 size_t cpl_unicode_ascii(const char *s, size_t length);
 
-/* Whether all of it is well-formed UTF-8. */
+/* Whether the whole text is well-formed UTF-8. */
 bool cpl_unicode_is_utf8(const char *text, size_t length);
 
 /* Memory of the normalisation; all zero is valid. */
@@ -52,8 +52,8 @@ typedef struct cpl_nfc {
 } cpl_nfc;
 void cpl_nfc_free(cpl_nfc *nfc);
 
-/* Whether no code point needs care, so that the text is its own NFC. False may also be returned for
- * such a text. */
+/* True if no code point has CPL_NFC_CARE, so that the text is in NFC. False may also be returned
+ * for such a text. */
 bool cpl_nfc_is_plain(const char *text, size_t length);
 
 /* Appends the NFC of well-formed UTF-8, with the marks listed in nfc.c in class 0. */

@@ -483,6 +483,6 @@ TEST(reads_what_the_system_says)
     assert_string_equal(path, "");
     assert_true(cpl_memory_available() > 0);
     assert_ok(cpl_memory_compare(1, 1, "this"));
-    assert_fails(CPL_ERR_MEMORY, "not enough memory: this needs 2.0 GiB, there are 1.0 GiB",
+    assert_fails(CPL_ERR_MEMORY, "not enough memory: this needs 2.0 GiB, and 1.0 GiB are free",
                  cpl_memory_compare(2147483648.0, 1073741824.0, "this"));
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { MOST_STEPS = 60 }; /* for one eigenvalue; two or three are usual */
+enum { MOST_STEPS = 60 }; /* limit of steps for one eigenvalue; usually two or three are needed */
 
 static double dot(const double *x, const double *y, int64_t n)
 {
@@ -17,7 +17,7 @@ static double dot(const double *x, const double *y, int64_t n)
 /* ---- to a tridiagonal matrix ---- */
 
 /* Makes x [n] the vector v of the reflection I - beta v v^T that turns x into (0, ..., 0, edge);
- * returns beta, 0 if x has that form already. */
+ * Returns beta, or 0 if x has that form already. */
 static double reflection(double *x, double *edge, int64_t n)
 {
     const double last = x[n - 1], rest = dot(x, x, n - 1);
@@ -48,7 +48,7 @@ static void reflect(double *a, const double *v, double beta, double *p, int64_t 
         for (int64_t k = 0; k <= i; k++) a[i * stride + k] -= v[i] * p[k] + p[i] * v[k];
 }
 
-/* d [n] and e [n], as cpl_eigenvalues_tridiagonal reads them, of the lower half of a [n,n]. */
+/* Sets d [n] and e [n] of cpl_eigenvalues_tridiagonal from the lower half of a [n,n]. */
 static void tridiagonal(double *d, double *e, double *a, int64_t n)
 {
     for (int64_t m = n - 1; m > 0; m--) {
@@ -61,7 +61,7 @@ static void tridiagonal(double *d, double *e, double *a, int64_t n)
 
 /* ---- to a diagonal one ---- */
 
-/* Whether the entry below i is lost in the rounding of its neighbours. */
+/* Whether the entry below i is smaller than the rounding of its neighbours. */
 static bool is_negligible(const double *d, const double *e, int64_t i)
 {
     return fabs(e[i]) <= DBL_EPSILON * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < DBL_MIN;
@@ -76,7 +76,7 @@ static void ql_step(double *d, double *e, int64_t first, int64_t last)
     for (int64_t i = last - 1; i >= first; i--) {
         const double f = s * e[i], b = c * e[i], r = hypot(f, g);
         e[i + 1] = r;
-        if (r == 0) { /* the block falls apart here */
+        if (r == 0) { /* the block splits here */
             d[i + 1] -= moved;
             e[last] = 0;
             return;
