@@ -8,21 +8,12 @@
 #include "base/arena.h"
 #include "remote/curl_table.h"
 
-/* One part of a URL, "" if it has none; freed with curl_free unless it is `none`. */
-static char none[] = "";
-
+/* One part of a URL, to be freed with curl_free; NULL: it has none. */
 static char *part_of(const cpl_curl_table *curl, CURLU *url, CURLUPart part)
 {
     char *text = NULL;
-    return curl->url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0) ==
-                   CURLUE_OK
-               ? text
-               : none;
-}
-
-static void free_part(const cpl_curl_table *curl, char *text)
-{
-    if (text != none) curl->free(text);
+    (void)curl->url_get(url, part, &text, part == CURLUPART_PORT ? CURLU_DEFAULT_PORT : 0);
+    return text;
 }
 
 static bool is_this_machine(const char *host)
@@ -46,96 +37,73 @@ static const char *plain(char out[256], const char *url)
     return out;
 }
 
-/* NULL, or what is wrong with it. */
-static const char *fault_of(const cpl_curl_table *curl, CURLU *url, const char *text)
+/* NULL, or why an address with this scheme and host is not allowed. */
+static const char *fault_of(const cpl_curl_table *curl, CURLU *url)
 {
-    if (curl->url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER) != CURLUE_OK)
-        return "is no URL that can be read (a user name in it is not allowed, nor are blanks)";
     char *scheme = part_of(curl, url, CURLUPART_SCHEME), *host = part_of(curl, url, CURLUPART_HOST);
-    const bool http   = strcasecmp(scheme, "http") == 0;
-    const char *fault = NULL;
-    if (!http && strcasecmp(scheme, "https") != 0)
-        fault = "is neither https:// nor http://";
-    else if (http && !is_this_machine(host))
-        fault = "http:// is not encrypted and is accepted for this machine only: use https://";
-    free_part(curl, scheme);
-    free_part(curl, host);
-    return fault;
+    const bool https = scheme && strcasecmp(scheme, "https") == 0;
+    const bool http  = scheme && strcasecmp(scheme, "http") == 0;
+    const bool here  = host && is_this_machine(host);
+    curl->free(scheme);
+    curl->free(host);
+    if (!http && !https) return "is neither https:// nor http://";
+    if (http && !here)
+        return "http:// is not encrypted and is accepted for this machine only: use https://";
+    return NULL;
 }
 
-static cpl_status check(const char *text, bool given)
+cpl_status cpl_address_check_given(const char *text)
 {
     const cpl_curl_table *curl;
+    char shown[256];
     CPL_TRY(cpl_curl_table_load(&curl));
     CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
-    const char *fault = fault_of(curl, url, text);
-    if (given && strstr(text, ":///")) fault = "names no host";
-    if (!fault && given && strpbrk(text, "?#"))
+    const char *fault =
+        "is no URL that can be read (a user name in it is not allowed, nor are blanks)";
+    if (strstr(text, ":///"))
+        fault = "names no host";
+    else if (curl->url_set(url, CURLUPART_URL, text, CURLU_DISALLOW_USER) == CURLUE_OK)
+        fault = fault_of(curl, url);
+    if (!fault && strpbrk(text, "?#"))
         fault = "a URL with a query (?...) or a fragment (#...) names no folder or file here";
     curl->url_cleanup(url);
-    char shown[256];
-    if (!fault) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", plain(shown, text), fault);
+    return fault ? CPL_FAIL(CPL_ERR_INPUT, "%.500s: %s", plain(shown, text), fault) : CPL_OK;
 }
 
-cpl_status cpl_address_check(const char *url)
-{
-    return check(url, false);
-}
-
-cpl_status cpl_address_check_given(const char *url)
-{
-    return check(url, true);
-}
-
-cpl_status cpl_address_redirect(char **out, const char *from, const char *location)
+cpl_status cpl_address_check_redirect(const char *from, const char *location)
 {
     const cpl_curl_table *curl;
-    cpl_status status = CPL_OK;
-    char *text        = NULL, shown[256];
-    *out              = NULL;
+    char shown[256];
     plain(shown, location);
     CPL_TRY(cpl_curl_table_load(&curl));
     CURLU *url = curl->url();
     if (!url) return CPL_ERR_MEMORY;
-    if (curl->url_set(url, CURLUPART_URL, from, 0) != CURLUE_OK ||
-        curl->url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) != CURLUE_OK ||
-        curl->url_get(url, CURLUPART_URL, &text, 0) != CURLUE_OK)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is no URL", shown));
-    CPL_TRY_DONE(cpl_address_check(text));
-    if (strncasecmp(from, "https:", 6) == 0 && strncasecmp(text, "https:", 6) != 0)
-        CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is not encrypted", shown));
-    *out = cpl_text_copy(text);
-    if (!*out) status = CPL_ERR_MEMORY;
-done:
-    curl->free(text);
+    const bool good = curl->url_set(url, CURLUPART_URL, from, 0) == CURLUE_OK &&
+                      curl->url_set(url, CURLUPART_URL, location, CURLU_DISALLOW_USER) == CURLUE_OK;
+    const char *fault = good ? fault_of(curl, url) : NULL;
+    char *scheme      = part_of(curl, url, CURLUPART_SCHEME);
+    const bool open   = scheme && strcasecmp(scheme, "https") != 0;
+    curl->free(scheme);
     curl->url_cleanup(url);
-    return status;
+    if (!good) return CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is no URL", shown);
+    if (fault) return CPL_FAIL(CPL_ERR_INPUT, "%s: %s", shown, fault);
+    if (open && strncasecmp(from, "https:", 6) == 0)
+        return CPL_FAIL(CPL_ERR_INPUT, "\"%s\" is not encrypted", shown);
+    return CPL_OK;
 }
 
-/* Whether two URLs have this part in common, whatever its case. */
-static bool is_same(const cpl_curl_table *curl, CURLU *a, CURLU *b, CURLUPart part)
+/* Length of "https://host:port". */
+static size_t origin_length(const char *url)
 {
-    char *x = part_of(curl, a, part), *y = part_of(curl, b, part);
-    const bool same = strcasecmp(x, y) == 0;
-    free_part(curl, x);
-    free_part(curl, y);
-    return same;
+    const char *host = strstr(url, "://");
+    return host ? (size_t)(host - url) + 3 + strcspn(host + 3, "/?#") : 0;
 }
 
 bool cpl_address_is_same_host(const char *a, const char *b)
 {
-    const cpl_curl_table *curl;
-    if (cpl_curl_table_load(&curl) != CPL_OK) return false;
-    CURLU *x = curl->url(), *y = curl->url();
-    const bool same = x && y && curl->url_set(x, CURLUPART_URL, a, 0) == CURLUE_OK &&
-                      curl->url_set(y, CURLUPART_URL, b, 0) == CURLUE_OK &&
-                      is_same(curl, x, y, CURLUPART_SCHEME) &&
-                      is_same(curl, x, y, CURLUPART_HOST) && is_same(curl, x, y, CURLUPART_PORT);
-    curl->url_cleanup(x);
-    curl->url_cleanup(y);
-    return same;
+    const size_t n = origin_length(a);
+    return n && n == origin_length(b) && strncasecmp(a, b, n) == 0;
 }
 
 const char *cpl_address_host(char out[256], const char *text)
@@ -146,9 +114,9 @@ const char *cpl_address_host(char out[256], const char *text)
     CURLU *url = curl->url();
     if (url && curl->url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK) {
         char *host = part_of(curl, url, CURLUPART_HOST), *port = part_of(curl, url, CURLUPART_PORT);
-        snprintf(out, 256, "%.200s:%s", host, port);
-        free_part(curl, host);
-        free_part(curl, port);
+        snprintf(out, 256, "%.200s:%s", host ? host : "", port ? port : "");
+        curl->free(host);
+        curl->free(port);
     }
     curl->url_cleanup(url);
     return out;

@@ -1,8 +1,8 @@
-/* address.h - URLs: which are allowed, whose they are, and names of files as parts of them.
+/* address.h - URLs: which are allowed, their hosts, and names of files as parts of them.
  *
- * Room:  remote.
- * Rule:  https://, and http:// to this machine alone (localhost, 127.0.0.0/8, ::1), for tests; no
- *        user name or password in it. */
+ * Room:           remote.
+ * Allowed URLs:   https://, and for tests http:// to this machine (localhost, 127.0.0.0/8, ::1).
+ *                 Neither has a user name or a password. */
 #ifndef CPL_REMOTE_ADDRESS_H
 #define CPL_REMOTE_ADDRESS_H
 
@@ -12,29 +12,28 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* CPL_ERR_INPUT unless `url` is allowed; the sentence begins with it. */
-CPL_NODISCARD cpl_status cpl_address_check(const char *url);
-
-/* The same, and without a query (?...) or fragment (#...): of a folder or a file that a user
- * names. */
+/* CPL_ERR_INPUT unless the URL of a folder or file that a user names is allowed and has no query
+ * (?...) or fragment (#...). The sentence begins with the URL. */
 CPL_NODISCARD cpl_status cpl_address_check_given(const char *url);
 
-/* Sets `out`, from cpl_alloc, to what a Location means in the answer from `from`; a way from https
- * to http is an error, as is one that is not allowed. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_address_redirect(char **out, const char *from, const char *location);
+/* Checks the Location of a redirect in the answer from the address `from`. The address that it means
+ * must be allowed, and must not lead from https to http. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_address_check_redirect(const char *from, const char *location);
 
-/* Whether scheme, host and port are the same. */
+/* Whether scheme, host and port are written alike; a default port that one of them leaves out counts
+ * as another. */
 bool cpl_address_is_same_host(const char *a, const char *b);
 
-/* "host:port" into `out`, for a sentence; returns `out`. */
+/* Sets `out` to "host:port" of the URL, for messages; returns `out`. */
 const char *cpl_address_host(char out[256], const char *url);
 
-/* Takes a user's name and password out of a sentence that may quote an address, in place: all between
- * the first "//", else the first quotation mark, else the beginning of its word, and the last '@'. */
+/* Removes a user's name and password from a sentence that may quote an address, in place. They are
+ * what precedes the last '@', from the first "//" on, else from the first quotation mark, else from
+ * the beginning of that word. */
 void cpl_address_hide_user(char *sentence);
 
-/* Appends a name, every byte that is no unreserved character of RFC 3986 as %XX; with `slashes` a
- * '/' stays. */
+/* Appends a name with all bytes as %XX but the unreserved characters of RFC 3986, and '/' with
+ * `slashes`. */
 void cpl_address_append(cpl_text *out, const char *name, bool slashes);
 
 #endif /* CPL_REMOTE_ADDRESS_H */

@@ -2,7 +2,6 @@
 #include "remote/cache.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -12,94 +11,92 @@
 
 enum { DIGITS = 16 };
 
-/* The lines before the bytes, without their hash. */
-static cpl_status write_key(cpl_text *key, const cpl_fetch_file *file, uint64_t begin, uint64_t end)
+/* The part of a file before the bytes of the range, and the path of the file. */
+typedef struct entry {
+    cpl_text head; /* the key, and with bytes their hash */
+    cpl_text path;
+} entry;
+
+static void free_entry(entry *e)
 {
-    cpl_text_printf(key, "couplet range 1\n%s %s %s %" PRIu64 "-%" PRIu64 "\n", file->url,
+    cpl_text_free(&e->head);
+    cpl_text_free(&e->path);
+}
+
+/* Sets the entry of a range, which free_entry releases in any case; without the hash. */
+static cpl_status find_entry(entry *e, const char *folder, const cpl_fetch_file *file,
+                             uint64_t begin, uint64_t end)
+{
+    *e = (entry){0};
+    if (!*file->tag) return CPL_FAIL(CPL_ERR_INPUT, "%s: the server gives no ETag", file->path);
+    cpl_text_printf(&e->head, "couplet range 1\n%s %s %s %" PRIu64 "-%" PRIu64 "\n", file->url,
                     file->tag, file->linked, begin, end);
-    return cpl_text_status(key);
+    CPL_TRY(cpl_text_status(&e->head));
+    const XXH128_hash_t hash = XXH3_128bits(e->head.bytes, e->head.length);
+    cpl_text_printf(&e->path, "%s/%016" PRIx64 "%016" PRIx64 ".range", folder,
+                    (uint64_t)hash.high64, (uint64_t)hash.low64);
+    return cpl_text_status(&e->path);
 }
 
-static cpl_status write_path(cpl_text *path, const char *folder, const cpl_text *key)
+static cpl_status add_hash(entry *e, const void *bytes, size_t n)
 {
-    const XXH128_hash_t hash = XXH3_128bits(key->bytes, key->length);
-    cpl_text_printf(path, "%s/%016" PRIx64 "%016" PRIx64 ".range", folder, (uint64_t)hash.high64,
-                    (uint64_t)hash.low64);
-    return cpl_text_status(path);
-}
-
-/* Sets key and path, both initialised. */
-static cpl_status find(cpl_text *key, cpl_text *path, const char *folder,
-                       const cpl_fetch_file *file, uint64_t begin, uint64_t end)
-{
-    if (!*file->tag) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no ETag", file->path);
-    CPL_TRY(write_key(key, file, begin, end));
-    return write_path(path, folder, key);
+    cpl_text_printf(&e->head, "%016" PRIx64 "\n", (uint64_t)XXH3_64bits(bytes, n));
+    return cpl_text_status(&e->head);
 }
 
 bool cpl_cache_has(const char *folder, const cpl_fetch_file *file, uint64_t begin, uint64_t end)
 {
-    cpl_text key = {0}, path = {0};
+    entry e;
     const bool has =
-        find(&key, &path, folder, file, begin, end) == CPL_OK && access(path.bytes, R_OK) == 0;
-    cpl_text_free(&key);
-    cpl_text_free(&path);
+        find_entry(&e, folder, file, begin, end) == CPL_OK && access(e.path.bytes, R_OK) == 0;
+    free_entry(&e);
     return has;
 }
 
-/* Whether the file holds this key and bytes with the hash that it gives. */
-static bool read_range(void *out, size_t bytes, const cpl_text *key, const char *path)
+/* Whether the file has this key, and bytes with the hash that it gives. */
+static bool read_entry(entry *e, int descriptor, uint64_t length, void *out, size_t bytes)
 {
-    char *head = cpl_alloc(key->length + DIGITS + 1), hash[DIGITS + 2];
-    uint64_t length;
-    int descriptor = -1;
-    bool good      = head && cpl_file_open(&descriptor, &length, path) == CPL_OK;
-    if (!good) descriptor = -1;
-    good = good && length == key->length + DIGITS + 1 + bytes;
-    good = good &&
-           cpl_file_read_at(descriptor, head, key->length + DIGITS + 1, 0, path) == CPL_OK &&
-           cpl_file_read_at(descriptor, out, bytes, key->length + DIGITS + 1, path) == CPL_OK;
-    if (descriptor >= 0) close(descriptor);
-    if (good) snprintf(hash, sizeof hash, "%016" PRIx64 "\n", (uint64_t)XXH3_64bits(out, bytes));
-    good = good && memcmp(head, key->bytes, key->length) == 0 &&
-           memcmp(head + key->length, hash, DIGITS + 1) == 0;
-    cpl_free(head);
+    const size_t head = e->head.length + DIGITS + 1;
+    char *found       = cpl_alloc(head);
+    const bool good   = found && length == head + bytes &&
+                      cpl_file_read_at(descriptor, found, head, 0, e->path.bytes) == CPL_OK &&
+                      cpl_file_read_at(descriptor, out, bytes, head, e->path.bytes) == CPL_OK &&
+                      add_hash(e, out, bytes) == CPL_OK && memcmp(found, e->head.bytes, head) == 0;
+    cpl_free(found);
     return good;
 }
 
 bool cpl_cache_load(const char *folder, const cpl_fetch_file *file, uint64_t begin, uint64_t end,
                     void *out)
 {
-    cpl_text key = {0}, path = {0};
-    const bool good = find(&key, &path, folder, file, begin, end) == CPL_OK &&
-                      read_range(out, (size_t)(end - begin), &key, path.bytes);
-    cpl_text_free(&key);
-    cpl_text_free(&path);
+    entry e;
+    uint64_t length;
+    int descriptor;
+    bool good = find_entry(&e, folder, file, begin, end) == CPL_OK &&
+                cpl_file_open(&descriptor, &length, e.path.bytes) == CPL_OK;
+    if (good) {
+        good = read_entry(&e, descriptor, length, out, (size_t)(end - begin));
+        close(descriptor);
+    }
+    free_entry(&e);
     return good;
-}
-
-static cpl_status write_range(const cpl_text *key, const char *path, const void *bytes, size_t n)
-{
-    cpl_writer writer;
-    char hash[DIGITS + 2];
-    snprintf(hash, sizeof hash, "%016" PRIx64 "\n", (uint64_t)XXH3_64bits(bytes, n));
-    CPL_TRY(cpl_writer_open(&writer, path));
-    cpl_writer_put(&writer, key->bytes, key->length);
-    cpl_writer_put(&writer, hash, DIGITS + 1);
-    cpl_writer_put(&writer, bytes, n);
-    return cpl_writer_commit(&writer);
 }
 
 cpl_status cpl_cache_store(const char *folder, const cpl_fetch_file *file, uint64_t begin,
                            uint64_t end, const void *bytes)
 {
-    cpl_text key = {0}, path = {0};
+    const size_t n    = (size_t)(end - begin);
     cpl_status status = CPL_OK;
+    cpl_writer writer;
+    entry e = {0};
     if (!*file->tag) return CPL_OK;
-    CPL_TRY_DONE(find(&key, &path, folder, file, begin, end));
-    status = write_range(&key, path.bytes, bytes, (size_t)(end - begin));
+    CPL_TRY_DONE(find_entry(&e, folder, file, begin, end));
+    CPL_TRY_DONE(add_hash(&e, bytes, n));
+    CPL_TRY_DONE(cpl_writer_open(&writer, e.path.bytes));
+    cpl_writer_put(&writer, e.head.bytes, e.head.length);
+    cpl_writer_put(&writer, bytes, n);
+    status = cpl_writer_commit(&writer);
 done:
-    cpl_text_free(&key);
-    cpl_text_free(&path);
+    free_entry(&e);
     return status;
 }

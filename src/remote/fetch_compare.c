@@ -1,8 +1,8 @@
 /* fetch_compare.c - whether an answer is of the file of the first answer; see fetch.h.
  *
- * Like is compared with like: a hub and the hosts that it leads to have ETags of different forms. The
- * hub's X-Linked-ETag is that of the content, and so is the ETag of bytes that the hub sends itself.
- * The ETag of another host is compared with that of the same host. */
+ * A hub and the hosts that it redirects to have ETags of different forms. The hub's X-Linked-ETag is
+ * that of the content, and so is the ETag of bytes that the hub sends itself. The ETag of another
+ * host is compared with that of the same host. */
 #include <string.h>
 
 #include "remote/address.h"
@@ -10,48 +10,67 @@
 
 #define CHANGED(what) "the file changed in between (" what " is not what it was)"
 
-/* The hub's tag of the content; "": not given. */
-static const char *tag_of_hub(const cpl_fetch *f)
+/* X-Linked-ETag of the hub's redirect; "": absent, or the hub was not asked. */
+static const char *linked_tag_of(const cpl_fetch *f)
 {
-    const char *endpoint = f->site->endpoint;
-    if (*f->linked) return f->linked;
-    return endpoint && cpl_address_is_same_host(f->url, endpoint) ? f->transfer.answer.tag : "";
+    return f->remembered ? "" : f->request.answer.linked_tag;
+}
+
+/* The hub's tag of the content; "": absent. */
+static const char *hub_tag_of(const cpl_fetch *f)
+{
+    const char *endpoint = f->site->endpoint, *linked = linked_tag_of(f);
+    if (*linked || !endpoint || !cpl_address_is_same_host(f->request.place, endpoint))
+        return linked;
+    return f->request.answer.tag;
+}
+
+/* Names a server whose tags cannot show every change of a file that is read in ranges; once. */
+static void name_missing_tag(const cpl_fetch *f)
+{
+    const cpl_http_answer *a = &f->request.answer;
+    if (!f->out || a->has_etag || f->site->tag_named || !f->site->log) return;
+    f->site->tag_named = true;
+    cpl_log_warn(f->site->log, "%s: %s gives %s: %s", f->file->path, f->request.host,
+                 a->has_weak_etag ? "only a weak ETag (W/...), which counts as none" : "no ETag",
+                 *a->tag ? "a file that changes twice within a second of its Last-Modified would "
+                           "not be noticed"
+                         : "a file that changes while it is read would not be noticed");
 }
 
 static void learn(cpl_fetch *f)
 {
-    const cpl_http_answer *a = &f->transfer.answer;
+    const cpl_http_answer *a = &f->request.answer;
     cpl_fetch_file *file     = f->file;
     f->learned = file->known = a->has_length;
     file->length             = a->length;
     memcpy(file->tag, a->tag, sizeof file->tag);
-    strcpy(file->linked, tag_of_hub(f)); /* of the same size */
-    cpl_address_host(file->place, f->url);
+    strcpy(file->linked, hub_tag_of(f)); /* of the same size */
+    memcpy(file->place, f->request.host, sizeof file->place);
+    name_missing_tag(f);
 }
 
-/* Of an answer from the end of the way that begins at the file's URL; it may be another place now. */
+/* For an answer that was requested at the file's own address, which may lead to another host now. */
 static const char *compare_tags(cpl_fetch *f)
 {
-    const char *tag = f->transfer.answer.tag, *of_hub = tag_of_hub(f);
+    const char *tag = f->request.answer.tag, *of_hub = hub_tag_of(f);
     cpl_fetch_file *file = f->file;
-    char place[256];
-    cpl_address_host(place, f->url);
-    const bool vouched = *of_hub && *file->linked;
+    const bool vouched   = *of_hub && *file->linked;
     if (vouched && strcmp(of_hub, file->linked) != 0)
-        return *f->linked ? CHANGED("its X-Linked-ETag") : CHANGED("its ETag");
-    const bool elsewhere = strcmp(place, file->place) != 0;
+        return *linked_tag_of(f) ? CHANGED("its X-Linked-ETag") : CHANGED("its ETag");
+    const bool elsewhere = strcmp(f->request.host, file->place) != 0;
     if (!(vouched && elsewhere) && strcmp(tag, file->tag) != 0) return CHANGED("its ETag");
     strcpy(file->tag, tag);
-    strcpy(file->place, place);
+    strcpy(file->place, f->request.host);
     return NULL;
 }
 
 const char *cpl_fetch_compare(cpl_fetch *f)
 {
-    const cpl_http_answer *a   = &f->transfer.answer;
+    const cpl_http_answer *a   = &f->request.answer;
     const cpl_fetch_file *file = f->file;
-    if (*a->linked_tag && !f->remembered) memcpy(f->linked, a->linked_tag, sizeof f->linked);
-    if (f->linked_size && a->has_length && f->linked_size != a->length)
+    const bool linked          = a->linked_size && !f->remembered;
+    if (linked && a->has_length && a->linked_size != a->length)
         return "hub and store disagree on its length (X-Linked-Size)";
     if (!file->known) {
         learn(f);

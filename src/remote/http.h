@@ -1,12 +1,15 @@
-/* http.h - one thread that moves bytes over HTTP: requests in, answers out.
+/* http.h - HTTP requests of the calling thread, over connections that are kept.
  *
- * Room:    remote. The only one that uses the transfers of libcurl.
- * Rule:    one request is one answer: redirects, repetitions and what an answer means are the
- *          business of fetch.h. Here an answer is only held against the request: a range must be
- *          the range that was asked for, and never are more bytes taken than were asked for.
- * TLS:     certificates and host names are always verified. SSL_CERT_FILE or CURL_CA_BUNDLE name
- *          another file of certificates. http and https only; no cookies, no .netrc.
- * Threads: cpl_http_submit from any; `done` is called in the thread of the engine. */
+ * Room:            remote. Only this file uses the transfers of libcurl.
+ * Answers:         each answer is held against its request. A range must be the range that was
+ *                  requested, and no more bytes are accepted than were requested. What an answer
+ *                  means, and whether to repeat a request, is decided in fetch.h.
+ * Redirects:       libcurl follows them, at most CPL_HTTP_MOST_HOPS in a row. Each address must be
+ *                  allowed by address.h. libcurl sends the token to the first host alone: the same
+ *                  scheme, name and port.
+ * TLS:             certificates and host names are always verified. SSL_CERT_FILE or CURL_CA_BUNDLE
+ *                  name another file of certificates. Only http and https, no cookies, no .netrc.
+ * Thread safety:   any number of threads may send requests. */
 #ifndef CPL_REMOTE_HTTP_H
 #define CPL_REMOTE_HTTP_H
 
@@ -18,37 +21,36 @@
 #include "base/text.h"
 
 enum {
-    CPL_HTTP_ACTIVE      = 16,  /* requests on their way at once */
-    CPL_HTTP_STALL       = 60,  /* seconds: the usual limit; tests have a shorter one */
-    CPL_HTTP_MAX_TAG     = 256, /* bytes of an ETag that is kept */
-    CPL_HTTP_MAX_ADDRESS = 8192 /* bytes of a Location */
+    CPL_HTTP_ACTIVE    = 16, /* the most requests that run at once */
+    CPL_HTTP_MOST_HOPS = 10, /* redirects in a row */
+    CPL_HTTP_STALL     = 60, /* seconds: the default of `stall_seconds` */
+    CPL_HTTP_MAX_TAG   = 256 /* bytes of a tag that is kept, with its NUL */
 };
 
-/* What an answer says of the file, from its header. Texts are cut at their sizes. */
+/* The facts about the file in the header of an answer. */
 typedef struct cpl_http_answer {
-    long code;       /* 206; 0: there was no answer */
-    bool has_length; /* of the whole file */
-    uint64_t length;
-    uint64_t linked_size;              /* X-Linked-Size; 0: not given */
-    double retry_after;                /* seconds; -1: not given */
-    char tag[CPL_HTTP_MAX_TAG];        /* ETag, else Last-Modified; "": neither */
-    char linked_tag[CPL_HTTP_MAX_TAG]; /* X-Linked-ETag */
-    char location[CPL_HTTP_MAX_ADDRESS];
-    char range[128];      /* Content-Range as sent */
-    char error_code[64];  /* X-Error-Code, of hubs */
-    char error_text[256]; /* X-Error-Message */
+    long code;                         /* 206; 0: no answer came, or only redirects */
+    bool has_length;                   /* of the whole file */
+    uint64_t length;                   /* bytes of the whole file */
+    uint64_t linked_size;              /* X-Linked-Size of a redirect; 0: absent */
+    double retry_after;                /* seconds; -1: absent */
+    bool has_etag;                     /* the ETag is strong, and `tag` is that ETag */
+    bool has_weak_etag;                /* the ETag begins with W/ */
+    char tag[CPL_HTTP_MAX_TAG];        /* strong ETag, else Last-Modified; "": neither */
+    char linked_tag[CPL_HTTP_MAX_TAG]; /* X-Linked-ETag of a redirect; "": absent */
+    char range[128];                   /* Content-Range as sent */
+    char error_text[256];              /* X-Error-Message of a hub */
 } cpl_http_answer;
 
-/* What ended it. */
+/* How a request ended. */
 typedef enum cpl_http_end {
-    CPL_HTTP_DONE,     /* an answer, complete, of whatever code */
-    CPL_HTTP_WHOLE,    /* the whole file where a range was asked for: stopped at once */
-    CPL_HTTP_MISMATCH, /* another range than the one that was asked for, or where none was */
-    CPL_HTTP_LONG,     /* more bytes than were asked for */
-    CPL_HTTP_ENCODED,  /* compressed, so that ranges mean nothing */
-    CPL_HTTP_CUT,      /* no connection, or a lost one, or nothing for a long time */
-    CPL_HTTP_TLS,      /* the certificate is not valid, or not of this host */
-    CPL_HTTP_BROKEN    /* anything else that repeating does not mend */
+    CPL_HTTP_DONE,    /* a complete answer, of any code */
+    CPL_HTTP_WHOLE,   /* the whole file came in place of the range, and was stopped at once */
+    CPL_HTTP_REFUSED, /* an answer that may not be used; `error` is the sentence */
+    CPL_HTTP_CUT,     /* no connection, a lost one, or a stall; `error` says why */
+    CPL_HTTP_BROKEN,  /* a failure that repeating does not mend; `error` is the sentence */
+    CPL_HTTP_NO_MEMORY,
+    CPL_HTTP_STOPPED /* cpl_http_stop was called */
 } cpl_http_end;
 
 /* Whether an answer of this code has bytes of the file. */
@@ -57,50 +59,57 @@ static inline bool cpl_http_has_bytes(long code)
     return code == 200 || code == 206;
 }
 
-typedef struct cpl_http_transfer cpl_http_transfer;
-struct cpl_http_transfer {
-    /* The request, set before it is submitted and left alone until it is done. */
+typedef struct cpl_http cpl_http;
+typedef struct cpl_http_request cpl_http_request;
+struct cpl_http_request {
+    /* Set by the caller. */
     const char *url;
-    const char *token; /* sent as Authorization: Bearer; NULL: none */
-    bool ranged;       /* bytes [begin, begin + bytes); else the whole file */
-    uint64_t begin;
-    size_t bytes;       /* asked for; of a whole file at most */
-    unsigned char *out; /* [bytes]; NULL: they are added to `text` */
+    const char *token;  /* sent as Authorization: Bearer; NULL: none */
+    bool ranged;        /* bytes [begin, begin + bytes); else the whole file */
+    uint64_t begin;     /* position in the file */
+    size_t bytes;       /* of the range, or the most of a whole file */
+    unsigned char *out; /* [bytes]; NULL: bytes are appended to `text` */
     cpl_text *text;
-    void (*begun)(
-        cpl_http_transfer *transfer); /* NULL, or: an answer's header is here, bytes follow */
-    void (*done)(cpl_http_transfer *transfer);
+    double not_before;   /* time of cpl_seconds_now before which it is not sent */
+    double most_seconds; /* a request that takes longer ends as CPL_HTTP_CUT */
+    /* NULL, or called about once a second with the seconds since the request was sent. */
+    void (*watch)(cpl_http_request *request, double seconds);
     void *ctx;
 
     /* The answer. */
     cpl_http_answer answer;
     cpl_http_end end;
-    size_t got;      /* bytes taken, also of one that was cut */
-    size_t head;     /* bytes of its header */
-    char error[256]; /* of CUT, TLS and BROKEN: why, in libcurl's words */
+    char *place;    /* the address after all redirects; owned by the caller. NULL: not sent */
+    char host[256]; /* "host:port" of the newest answer, or of the address it redirects to */
+    int hops;       /* redirects that were followed */
+    size_t got;     /* bytes of the file that came, also before a cut */
+    double seconds; /* from sending to the end */
+    char error[800];
 
-    /* Of http.c. */
-    void *handle, *headers;
-    double not_before;
-    char host[256]; /* of the URL, with its port */
-    cpl_http_transfer *next;
+    /* Private to http.c. */
+    cpl_http *http;
+    void *handle;
+    size_t head; /* bytes of all headers */
+    double began;
 };
 
-typedef struct cpl_http cpl_http;
-
-/* Starts the thread. A connection on which nearly nothing came for `stall_seconds` counts as lost.
- * CPL_ERR_MEMORY, CPL_ERR_IO. */
+/* A connection on which less than 64 bytes per second come for `stall_seconds` counts as lost.
+ * CPL_ERR_MEMORY; CPL_ERR_IO without libcurl. */
 CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out, int stall_seconds);
 
-/* Ends the thread. Transfers on their way are dropped without a call of `done`. */
-void cpl_http_stop(cpl_http *http); /* NULL: nothing to do */
+/* Ends all running and waiting requests as CPL_HTTP_STOPPED. */
+void cpl_http_stop(cpl_http *http);
+bool cpl_http_is_stopped(cpl_http *http);
 
-/* Sends the request at the time `not_before` of cpl_seconds_now, or later: once less than
- * CPL_HTTP_ACTIVE are on their way, and its host is not held. */
-void cpl_http_submit(cpl_http *http, cpl_http_transfer *transfer, double not_before);
+/* No thread may use it any more. NULL: nothing to do. */
+void cpl_http_close(cpl_http *http);
 
-/* No request to the host of `url` is sent before the time `until`, also of those submitted before.
- * Of several such times the latest counts; returns that of before, 0 if there was none. */
-double cpl_http_hold(cpl_http *http, const char *url, double until);
+/* Sends the request and waits for its end. It is sent at `not_before` or later: once fewer than
+ * CPL_HTTP_ACTIVE requests run, and no server has asked to wait longer. */
+void cpl_http_run(cpl_http *http, cpl_http_request *request);
+
+/* No request is sent before the time `until`. The latest of several such times counts. Returns the
+ * one before; 0: none. */
+double cpl_http_hold(cpl_http *http, double until);
 
 #endif /* CPL_REMOTE_HTTP_H */

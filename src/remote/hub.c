@@ -89,6 +89,12 @@ static bool is_path(const char *path)
     return true;
 }
 
+/* Whether the text names a commit. NULL: no. */
+static bool is_commit(const char *text)
+{
+    return text && strlen(text) == COMMIT && strspn(text, "0123456789abcdef") == COMMIT;
+}
+
 /* Sets revision and folder from what follows the repository's name. */
 static cpl_status parse_rest(cpl_hub_place *place, const char *rest, const char *word)
 {
@@ -131,7 +137,7 @@ static cpl_status parse_repository(cpl_hub_place *place, const char *word)
 
 static const char default_endpoint[] = "https://huggingface.co";
 
-/* What follows the host of the public hub in a URL, "OWNER/NAME"; NULL: it is another host's. */
+/* The path of a URL of the public hub, from "OWNER/NAME" on; NULL: the URL has another host. */
 static const char *below_hub(const char *url)
 {
     static const char *const hosts[] = {default_endpoint, "https://www.huggingface.co",
@@ -224,6 +230,8 @@ void cpl_hub_file_url(cpl_text *out, const cpl_hub_place *place, const char *nam
     cpl_text_printf(out, "%s/%s/resolve/", place->endpoint, place->repository);
     cpl_address_append(out, place->revision, false);
     cpl_text_char(out, '/');
+    if (*place->folder) cpl_address_append(out, place->folder, true);
+    if (*place->folder) cpl_text_char(out, '/');
     cpl_address_append(out, name, true);
 }
 
@@ -235,12 +243,12 @@ void cpl_hub_list_url(cpl_text *out, const cpl_hub_place *place)
 
 /* ---- the list of files ---- */
 
-/* So that a push in between does not mix two versions of the files. */
-static cpl_status take_commit(cpl_hub_place *place, const json_t *list)
+/* Sets the revision to the commit, if the list names one: a push in between then mixes no versions. */
+static cpl_status take_commit(cpl_hub_place *place, bool *has_commit, const json_t *list)
 {
     const char *commit = json_string_value(json_object_get(list, "sha"));
-    if (!commit || strlen(commit) != COMMIT || strspn(commit, "0123456789abcdef") != COMMIT)
-        return CPL_OK;
+    *has_commit        = is_commit(commit) || is_commit(place->revision);
+    if (!is_commit(commit)) return CPL_OK;
     char *copy = cpl_text_copy(commit);
     if (!copy) return CPL_ERR_MEMORY;
     cpl_free(place->revision);
@@ -248,10 +256,11 @@ static cpl_status take_commit(cpl_hub_place *place, const json_t *list)
     return CPL_OK;
 }
 
-cpl_status cpl_hub_read_list(cpl_strings *names, cpl_hub_place *place, const char *text,
-                             size_t length, const char *where)
+cpl_status cpl_hub_read_list(cpl_strings *names, cpl_hub_place *place, bool *has_commit,
+                             const char *text, size_t length, const char *where)
 {
-    cpl_status status = CPL_OK;
+    cpl_status status   = CPL_OK;
+    const size_t before = strlen(place->folder);
     json_t *list, *files;
     size_t i;
     const json_t *file;
@@ -262,10 +271,13 @@ cpl_status cpl_hub_read_list(cpl_strings *names, cpl_hub_place *place, const cha
     {
         const char *name = json_string_value(json_object_get(file, "rfilename"));
         if (!name) CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT, "%s: a file has no `rfilename`", where));
-        if (is_path(name) && *name) CPL_TRY_DONE(cpl_paths_add(names, name));
+        if (!is_path(name) || strncmp(name, place->folder, before) != 0) continue;
+        name += before;
+        if (before && *name++ != '/') continue;
+        if (*name) CPL_TRY_DONE(cpl_paths_add(names, name));
     }
     cpl_paths_sort(names);
-    status = take_commit(place, list);
+    status = take_commit(place, has_commit, list);
 done:
     json_decref(list);
     if (status != CPL_OK) cpl_paths_free(names);

@@ -1,24 +1,24 @@
 /* hub.h - the layout of a hub of models: where it keeps the files of a repository.
  *
- * Room:    remote. Texts alone: no connection.
- * Source:  the public documentation and the client library of the Hugging Face Hub.
- * Words:   hf://OWNER/NAME[@REVISION][/FOLDER or /FILE]; a '/' within a revision is written as %2F,
- *          except in refs/pr/N and refs/convert/NAME. Without a revision: main.
- * Where:   HF_ENDPOINT, else https://huggingface.co.
- * Token:   HF_TOKEN, else the first line of the file HF_TOKEN_PATH, else of `token` in HF_HOME, else
- *          of ~/.cache/huggingface/token (or of XDG_CACHE_HOME). */
+ * Room:             remote. It reads and writes texts, and opens no connection.
+ * Sources:          the public documentation and the client library of the Hugging Face Hub.
+ * Word syntax:      hf://OWNER/NAME[@REVISION][/FOLDER or /FILE]. A '/' within a revision is written
+ *                   as %2F, except in refs/pr/N and refs/convert/NAME. The default is main.
+ * Endpoint:         HF_ENDPOINT, else https://huggingface.co.
+ * Authentication:   the token is HF_TOKEN, else the first line of the file HF_TOKEN_PATH, else of
+ *                   `token` in HF_HOME, which is `huggingface` in XDG_CACHE_HOME or ~/.cache. */
 #ifndef CPL_REMOTE_HUB_H
 #define CPL_REMOTE_HUB_H
 
 #include "base/status.h"
 #include "base/text.h"
 
-/* All zero is an empty one. */
+/* All zero is an empty place. */
 typedef struct cpl_hub_place {
     char *endpoint;   /* "https://huggingface.co", without '/' at its end */
     char *repository; /* "owner/name" */
-    char *revision;   /* "main"; later perhaps the commit that it stands for */
-    char *folder;     /* what follows in the word, without '/' at its ends; "" */
+    char *revision;   /* "main"; after the list was read, its commit if the hub gives one */
+    char *folder;     /* the rest of the word, without '/' at its ends; "" */
 } cpl_hub_place;
 
 /* Sets `out`, from cpl_alloc, to the hf:// word of a page of a model on the hub:
@@ -30,17 +30,19 @@ CPL_NODISCARD cpl_status cpl_hub_word(char **out, const char *word);
 CPL_NODISCARD cpl_status cpl_hub_parse(cpl_hub_place *place, const char *word);
 void cpl_hub_free(cpl_hub_place *place);
 
-/* Append the URL of a file of the repository ("folder/name"), and of the list of its files. */
+/* Append the URL of a file in the folder of the place ("name"), and of the list of all files. */
 void cpl_hub_file_url(cpl_text *out, const cpl_hub_place *place, const char *name);
 void cpl_hub_list_url(cpl_text *out, const cpl_hub_place *place);
 
-/* Sets `names` to all files of the repository, sorted by bytes, from the text of that list, and the
- * revision to the commit that the list is of. `where` begins the sentence. CPL_ERR_INPUT,
- * CPL_ERR_MEMORY. */
+/* Sets `names` to the files below the folder of the place, sorted by bytes, from the text of that
+ * list; their names are those below the folder. Sets the revision to the commit that the list names.
+ * `has_commit` is false if neither the list nor the revision is a commit: files of two versions may
+ * then be mixed. `where` begins the sentence of an error. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_hub_read_list(cpl_strings *names, cpl_hub_place *place,
-                                           const char *text, size_t length, const char *where);
+                                           bool *has_commit, const char *text, size_t length,
+                                           const char *where);
 
-/* Sets `token`, from cpl_alloc; NULL if there is none. CPL_ERR_INPUT if it is no token. */
+/* Sets `token`, from cpl_alloc; NULL: none is given. CPL_ERR_INPUT for text that is no token. */
 CPL_NODISCARD cpl_status cpl_hub_token(char **token);
 
 #endif /* CPL_REMOTE_HUB_H */

@@ -1,27 +1,23 @@
-/* internal.h - what remote.c, probe.c and window.c share.
+/* internal.h - what remote.c and ranges.c share.
  *
- * Room:  remote, inside those three only.
- * Locks: all that changes is under site.lock, except what probe.c reads one after the other under
- *        `direct`; site.lock is taken after it. */
+ * Room:           remote, inside those two only.
+ * Thread safety:  all that changes is under site.lock, except what is read front to back under
+ *                 `direct`; site.lock is taken after it. */
 #ifndef CPL_REMOTE_INTERNAL_H
 #define CPL_REMOTE_INTERNAL_H
+
+#include <pthread.h>
 
 #include "remote/fetch.h"
 #include "remote/hub.h"
 #include "remote/plan.h"
 #include "remote/remote.h"
 
-/* A file that was asked for, under whatever name. */
+/* A file that was requested, under whatever name. */
 typedef struct cpl_remote_file {
     cpl_fetch_file facts;
     struct cpl_remote_file *next;
-    bool probed;          /* it has been asked for */
-    cpl_fetch probe;      /* of its first bytes */
-    unsigned char *head;  /* those; NULL: given back */
-    unsigned char *ahead; /* bytes [ahead_at, ahead_at + n_ahead) after them; NULL: none */
-    uint64_t ahead_at, n_ahead;
-    uint64_t direct_end;   /* of the bytes read last without a plan */
-    uint64_t direct_bytes; /* so far */
+    cpl_remote_range head; /* its first bytes; without a source */
 } cpl_remote_file;
 
 /* An open file. */
@@ -35,59 +31,57 @@ struct cpl_remote {
     cpl_origin origin;
     cpl_fetch_site site;
     char *word;           /* as given, without '/' at its end */
-    char *root;           /* the folder; of a file, the one that it lies in */
+    char *root;           /* the folder; for a file, the one that it lies in */
     bool is_file, is_hub; /* of the word */
     cpl_hub_place place;
     cpl_strings names; /* all files of the repository */
-    char *page, *token;
+    char *token;
     char *cache;            /* a folder; NULL: nothing is kept */
     cpl_remote_file *files; /* the newest first */
     int64_t n_files;
     cpl_strings expected;       /* paths that will be opened, in this order */
-    int64_t n_begun, n_arrived; /* of them: asked for, opened */
+    int64_t n_begun, n_arrived; /* of them: wanted in advance, opened */
     pthread_mutex_t direct;
 
-    /* The ranges of the plan on their way. */
+    /* Ranges on their way. */
+    pthread_cond_t changed; /* the state of a range, or what the workers may do */
+    pthread_t workers[CPL_HTTP_ACTIVE];
+    int n_workers;
+    bool stopped; /* the workers end */
     cpl_remote_plan plan;
-    int64_t next;       /* the first that was not considered yet */
-    int n_active;       /* asked for and not there */
-    uint64_t held;      /* bytes of those asked for and those there */
-    double last_change; /* seconds, when something was there or was spent */
-    bool cannot_keep;   /* the cache could not be written, and it was said */
+    bool is_reading;  /* the plan is carried out */
+    int64_t next;     /* the first range that no worker has looked at */
+    uint64_t held;    /* bytes of all ranges in memory */
+    bool cannot_keep; /* the cache could not be written, which was said */
 };
 
-/* ---- probe.c: files before there is a plan ---- */
+/* ---- files before there is a plan ---- */
 
-/* Asks for the first bytes of the file, if that was not done; under the site's lock. */
-void cpl_remote_probe_begin(cpl_remote *remote, cpl_remote_file *file);
+/* Requests the first bytes of the file in advance, if that was not done. Takes the lock. */
+void cpl_remote_want_head(cpl_remote *remote, cpl_remote_file *file);
 
-/* Asks and waits; `there` is false if it is known not to be there. Any other failure is an error.
- * Takes the site's lock. */
+/* Fetches the first bytes. `there` is false if the file is known not to exist. Any other failure is
+ * an error. Takes the lock. */
 CPL_NODISCARD cpl_status cpl_remote_probe(cpl_remote *remote, cpl_remote_file *file, bool *there);
 
-/* Bytes without a plan: those that are there, or a request of their own, with what follows if the
- * file is read front to back. */
-CPL_NODISCARD cpl_status cpl_remote_read_direct(cpl_remote *remote, cpl_remote_file *file,
-                                                void *out, size_t bytes, uint64_t offset);
-
-/* Gives back the first bytes of all files but the newest `kept` that have arrived; under the site's
- * lock. */
-void cpl_remote_forget_heads(cpl_remote *remote, int kept);
-
-/* ---- window.c: the plan, carried out ---- */
+/* ---- the plan ---- */
 
 CPL_NODISCARD cpl_status cpl_remote_set_plan(cpl_remote *remote, cpl_origin_plan *facts,
                                              const cpl_source_pieces *pieces);
 
-/* Sets the bytes of a source: from the plan, and what it does not hold directly. */
+/* Sets `out` [bytes] from the plan; bytes outside of it are requested at once. */
 CPL_NODISCARD cpl_status cpl_remote_read_planned(const cpl_remote_source *source, void *out,
                                                  size_t bytes, uint64_t offset);
 
-/* A source is closed: no more of its ranges are asked for. */
+/* A source is closed: no more of its ranges are requested. */
 void cpl_remote_forget_source(cpl_remote *remote, const cpl_source *source);
-void cpl_remote_drop_plan(cpl_remote *remote); /* with the engine stopped */
 
-/* The most that ranges take in memory at once. */
-enum { CPL_REMOTE_BUFFER = 1 << 27 };
+/* Ends all requests and the workers. */
+void cpl_remote_stop(cpl_remote *remote);
+
+enum {
+    CPL_REMOTE_HEAD   = 1 << 18, /* bytes of a file's first request: most headers are shorter */
+    CPL_REMOTE_BUFFER = 1 << 27  /* the most bytes that ranges take in memory at once */
+};
 
 #endif /* CPL_REMOTE_INTERNAL_H */

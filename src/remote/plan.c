@@ -1,12 +1,11 @@
 /* plan.c - see plan.h */
 #include "remote/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 
-/* The ranges that may still grow: indices, the one that grew last first. */
+/* Indices of the ranges that may still grow, the one that grew last first. */
 typedef struct lanes {
     int64_t at[CPL_REMOTE_LANES];
     int count;
@@ -51,8 +50,11 @@ static cpl_status add_range(cpl_remote_plan *plan, const cpl_source *source, uin
         plan->ranges = ranges;
         plan->room   = room;
     }
-    plan->ranges[plan->count++] =
-        (cpl_remote_range){.source = source, .begin = begin, .end = end, .wanted = end - begin};
+    plan->ranges[plan->count++] = (cpl_remote_range){.source = source,
+                                                     .begin  = begin,
+                                                     .end    = end,
+                                                     .wanted = end - begin,
+                                                     .state  = CPL_REMOTE_WAITING};
     return CPL_OK;
 }
 
@@ -74,32 +76,6 @@ static cpl_status add_piece(cpl_remote_plan *plan, lanes *l, const cpl_source_pi
     return CPL_OK;
 }
 
-static int by_place(const void *a, const void *b, void *ranges)
-{
-    const int64_t i = *(const int64_t *)a, j = *(const int64_t *)b;
-    const cpl_remote_range *x = (cpl_remote_range *)ranges + i, *y = (cpl_remote_range *)ranges + j;
-    if (x->source != y->source) return (uintptr_t)x->source < (uintptr_t)y->source ? -1 : 1;
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return (i > j) - (i < j);
-}
-
-static cpl_status order(cpl_remote_plan *plan)
-{
-    plan->by_place = cpl_alloc((size_t)plan->count * sizeof *plan->by_place);
-    if (!plan->by_place) return CPL_ERR_MEMORY;
-    for (int64_t i = 0; i < plan->count; i++) {
-        const cpl_remote_range *r = &plan->ranges[i];
-        const uint64_t bytes      = r->end - r->begin;
-        plan->by_place[i]         = i;
-        plan->bytes += (double)bytes;
-        if (bytes > plan->longest) plan->longest = bytes;
-    }
-    if (plan->count)
-        qsort_r(plan->by_place, (size_t)plan->count, sizeof *plan->by_place, by_place,
-                plan->ranges);
-    return CPL_OK;
-}
-
 cpl_status cpl_remote_plan_make(cpl_remote_plan *plan, const cpl_source_pieces *pieces,
                                 uint64_t gap, uint64_t most)
 {
@@ -108,53 +84,39 @@ cpl_status cpl_remote_plan_make(cpl_remote_plan *plan, const cpl_source_pieces *
     cpl_remote_plan_free(plan);
     for (int64_t i = 0; i < pieces->count && status == CPL_OK; i++)
         status = add_piece(plan, &l, &pieces->at[i], gap, most);
-    if (status == CPL_OK) status = order(plan);
+    for (int64_t i = 0; i < plan->count; i++)
+        plan->bytes += (double)(plan->ranges[i].end - plan->ranges[i].begin);
     if (status != CPL_OK) cpl_remote_plan_free(plan);
     return status;
 }
 
 void cpl_remote_plan_free(cpl_remote_plan *plan)
 {
+    for (int64_t i = 0; i < plan->count; i++) {
+        cpl_free(plan->ranges[i].out);
+        cpl_free(plan->ranges[i].sentence);
+    }
     cpl_free(plan->ranges);
-    cpl_free(plan->by_place);
     *plan = (cpl_remote_plan){0};
 }
 
-/* The number of ranges, in the order of places, that begin at or before the byte. */
-static int64_t rank_of(const cpl_remote_plan *plan, const cpl_source *source, uint64_t offset)
-{
-    int64_t lo = 0, hi = plan->count;
-    while (lo < hi) {
-        const int64_t middle      = lo + (hi - lo) / 2;
-        const cpl_remote_range *r = &plan->ranges[plan->by_place[middle]];
-        const bool before =
-            r->source != source ? (uintptr_t)r->source < (uintptr_t)source : r->begin <= offset;
-        if (before)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo;
-}
-
-/* Ranges may overlap: one is needed again later. The earliest in the plan that is left is taken. */
-cpl_remote_range *cpl_remote_plan_find(const cpl_remote_plan *plan, uint64_t *until,
+/* Ranges may overlap, where a piece is read again later. An earlier range that begins after `offset`
+ * ends the bytes for which the answer holds. */
+cpl_remote_range *cpl_remote_plan_find(cpl_remote_plan *plan, uint64_t *until,
                                        const cpl_source *source, uint64_t offset, uint64_t end)
 {
-    const int64_t rank    = rank_of(plan, source, offset);
-    cpl_remote_range *hit = NULL;
-    for (int64_t i = rank - 1; i >= 0; i--) {
-        cpl_remote_range *r = &plan->ranges[plan->by_place[i]];
-        if (r->source != source || r->begin + plan->longest <= offset) break;
-        if (r->end > offset && r->state != CPL_REMOTE_SPENT && (!hit || r < hit)) hit = r;
+    while (plan->first < plan->count && plan->ranges[plan->first].state == CPL_REMOTE_SPENT)
+        plan->first++;
+    *until = end;
+    for (int64_t i = plan->first; i < plan->count; i++) {
+        cpl_remote_range *r = &plan->ranges[i];
+        if (r->source != source || r->state == CPL_REMOTE_SPENT || r->end <= offset) continue;
+        if (r->begin > offset) {
+            if (r->begin < *until) *until = r->begin;
+            continue;
+        }
+        if (r->end < *until) *until = r->end;
+        return r;
     }
-    *until = hit && hit->end < end ? hit->end : end;
-    for (int64_t i = rank; i < plan->count; i++) { /* where an earlier one begins */
-        const cpl_remote_range *r = &plan->ranges[plan->by_place[i]];
-        if (r->source != source || r->begin >= *until) break;
-        if (r->state == CPL_REMOTE_SPENT || (hit && r > hit)) continue;
-        *until = r->begin;
-        break;
-    }
-    return hit;
+    return NULL;
 }

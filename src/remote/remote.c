@@ -13,12 +13,12 @@
 #include "remote/internal.h"
 
 enum {
-    LIST_BYTES  = 1 << 23, /* of the list of a repository's files: 130,000 names of usual length */
-    JSON_BYTES  = 1 << 25, /* of a file read as a whole: the index of DeepSeek-V3 has 9 MB */
-    JSON_VALUES = 1 << 21, /* and 92,000 values; parsed, each takes about 80 bytes */
-    MOST_FILES  = 4096,    /* of a checkpoint */
-    AHEAD       = 64,      /* files whose first bytes are asked for before they are opened */
-    HEADS       = 128 /* files whose first bytes are held: the headers of these were just read */
+    LIST_BYTES = 1 << 23, /* most bytes of a list of files: 130,000 names of usual length */
+    JSON_BYTES = 1 << 25, /* most bytes of a file read as a whole: DeepSeek-V3's index has 9 MB */
+    JSON_VALUES =
+        1 << 21,       /* most values of it; DeepSeek-V3's index has 92,000, of about 80 bytes */
+    MOST_FILES = 4096, /* most files of a checkpoint */
+    AHEAD      = 64    /* files whose first bytes are fetched before they are opened */
 };
 
 static cpl_remote *remote_of(const cpl_origin *origin)
@@ -41,22 +41,11 @@ static const char *name_of(const cpl_remote *r, const char *path)
     return path + root + 1;
 }
 
-/* The name within the repository of a hub: with the folders before it. */
-static void append_full_name(cpl_text *out, const cpl_remote *r, const char *name)
-{
-    if (*r->place.folder) cpl_text_printf(out, "%s/", r->place.folder);
-    cpl_text_printf(out, "%s", name);
-}
-
 /* Sets `url` (initialised). The word itself is a URL as the user wrote it. */
 static cpl_status write_url(cpl_text *url, const cpl_remote *r, const char *path)
 {
-    cpl_text name = {0};
     if (r->is_hub) {
-        append_full_name(&name, r, name_of(r, path));
-        if (!name.failed) cpl_hub_file_url(url, &r->place, name.bytes);
-        url->failed = url->failed || name.failed;
-        cpl_text_free(&name);
+        cpl_hub_file_url(url, &r->place, name_of(r, path));
     } else if (strcmp(path, r->word) == 0) {
         cpl_text_printf(url, "%s", path);
     } else {
@@ -66,33 +55,22 @@ static cpl_status write_url(cpl_text *url, const cpl_remote *r, const char *path
     return cpl_text_status(url);
 }
 
-static int against_name(const void *name, const void *entry)
+static int compare_name(const void *name, const void *entry)
 {
     return strcmp(name, *(char *const *)entry);
 }
 
 /* Whether the hub's list has the file. */
-static cpl_status is_listed(const cpl_remote *r, const char *path, bool *listed)
+static bool is_listed(const cpl_remote *r, const char *path)
 {
-    cpl_text name = {0};
-    append_full_name(&name, r, name_of(r, path));
-    cpl_status status = cpl_text_status(&name);
-    *listed           = status == CPL_OK && r->names.count &&
-              bsearch(name.bytes, r->names.at, (size_t)r->names.count, sizeof *r->names.at,
-                      against_name) != NULL;
-    cpl_text_free(&name);
-    return status;
+    return r->names.count && bsearch(name_of(r, path), r->names.at, (size_t)r->names.count,
+                                     sizeof *r->names.at, compare_name);
 }
 
-static cpl_status not_listed(const cpl_remote *r, const char *path)
+static cpl_status refuse_unlisted(const cpl_remote *r, const char *path)
 {
-    cpl_text name       = {0};
-    const char *nearest = NULL;
-    append_full_name(&name, r, name_of(r, path));
-    if (!name.failed)
-        nearest =
-            cpl_text_nearest(name.bytes, (const char *const *)r->names.at, (size_t)r->names.count);
-    cpl_text_free(&name);
+    const char *nearest = cpl_text_nearest(name_of(r, path), (const char *const *)r->names.at,
+                                           (size_t)r->names.count);
     return CPL_FAIL(CPL_ERR_INPUT,
                     "%s: the repository has no such file at this revision (404)%s%.200s%s", path,
                     nearest ? "; the nearest name is " : "", nearest ? nearest : "",
@@ -101,7 +79,7 @@ static cpl_status not_listed(const cpl_remote *r, const char *path)
 
 /* ---- files ---- */
 
-/* Sets the record of the file; a new one if it was never asked for. */
+/* Sets the record of the file; a new one if the path is new. */
 static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *path)
 {
     cpl_text url = {0};
@@ -111,29 +89,30 @@ static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *pa
         return CPL_FAIL(CPL_ERR_INPUT, "%s: a checkpoint of more than %d files is refused", path,
                         MOST_FILES);
     cpl_remote_file *file = cpl_alloc(sizeof *file);
-    if (!file) return no_memory(path);
-    *file             = (cpl_remote_file){.facts.path = cpl_text_copy(path)};
-    cpl_status status = write_url(&url, r, path);
-    if (status == CPL_OK) file->facts.url = cpl_text_copy(url.bytes);
-    cpl_text_free(&url);
-    if (!file->facts.path || !file->facts.url) {
-        cpl_fetch_file_free(&file->facts);
+    char *copy            = cpl_text_copy(path);
+    if (!file || !copy || write_url(&url, r, path) != CPL_OK) {
         cpl_free(file);
+        cpl_free(copy);
+        cpl_text_free(&url);
         return no_memory(path);
     }
-    file->next = r->files;
+    *file = (cpl_remote_file){.facts = {.path = copy, .url = url.bytes},
+                              .head  = {.end = CPL_REMOTE_HEAD},
+                              .next  = r->files};
+    pthread_mutex_lock(&r->site.lock);
     r->files = *out = file;
+    pthread_mutex_unlock(&r->site.lock);
     r->n_files++;
     return CPL_OK;
 }
 
-/* Opening files and asking for them is for one thread; reading is for any. */
+/* Sets whether the file exists, and its record if the hub lists it or the server was asked. One thread
+ * opens files; any number may read them. */
 static cpl_status find_there(cpl_remote_file **file, bool *there, const cpl_origin *origin,
                              const char *path)
 {
     cpl_remote *r = remote_of(origin);
-    *there        = true;
-    if (r->is_hub) CPL_TRY(is_listed(r, path, there));
+    *there        = !r->is_hub || is_listed(r, path);
     if (!*there) return CPL_OK;
     CPL_TRY(find_file(file, r, path));
     return r->is_hub ? CPL_OK : cpl_remote_probe(r, *file, there);
@@ -151,6 +130,11 @@ static cpl_status is_readable(bool *readable, cpl_remote *r, const char *name)
     return status == CPL_ERR_MEMORY ? status : CPL_OK;
 }
 
+static const char *sentence_of(const cpl_remote_file *file)
+{
+    return file->head.sentence ? file->head.sentence : "out of memory";
+}
+
 /* Buckets that may not be listed answer 403 for what they do not have. The file counts as absent if
  * another one of the folder can be read. */
 static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
@@ -159,25 +143,25 @@ static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
     bool readable                     = false;
     for (size_t i = 0; i < sizeof others / sizeof *others && !readable; i++)
         CPL_TRY(is_readable(&readable, r, others[i]));
-    if (!readable) return CPL_FAIL(file->probe.status, "%s", file->probe.sentence);
+    if (!readable) return CPL_FAIL(file->head.status, "%s", sentence_of(file));
     if (r->site.log)
         cpl_log_warn(r->site.log, "%s; it counts as absent, since other files there can be read",
-                     file->probe.sentence);
+                     sentence_of(file));
     return CPL_OK;
 }
 
-/* Such a file is not required. */
+/* For a file that is not required. */
 static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
 {
     cpl_remote_file *file = NULL;
     cpl_status status     = find_there(&file, there, origin, path);
-    if (status == CPL_OK || !file || file->probe.result != CPL_FETCH_DENIED) return status;
+    if (status == CPL_OK || !file || file->head.result != CPL_FETCH_DENIED) return status;
     return judge_denied(remote_of(origin), file);
 }
 
-static cpl_status absent(const cpl_remote *r, const cpl_remote_file *file, const char *path)
+static cpl_status refuse_absent(const cpl_remote *r, const cpl_remote_file *file, const char *path)
 {
-    return r->is_hub ? not_listed(r, path) : CPL_FAIL(CPL_ERR_INPUT, "%s", file->probe.sentence);
+    return r->is_hub ? refuse_unlisted(r, path) : CPL_FAIL(CPL_ERR_INPUT, "%s", sentence_of(file));
 }
 
 static cpl_status read_at(const cpl_source *source, void *out, size_t bytes, uint64_t offset)
@@ -197,7 +181,7 @@ static void close_source(cpl_source *source)
     cpl_free(source);
 }
 
-/* Asks for the first bytes of the files that will be opened next. A name that cannot be is an error
+/* Has the first bytes fetched of the files that will be opened next. An error of such a file is told
  * when it is opened. */
 static void look_ahead(cpl_remote *r, const char *path)
 {
@@ -208,13 +192,9 @@ static void look_ahead(cpl_remote *r, const char *path)
          r->n_begun++) {
         const char *next = r->expected.at[r->n_begun];
         cpl_remote_file *file;
-        bool listed = true;
-        if (r->is_hub && (is_listed(r, next, &listed) != CPL_OK || !listed)) continue;
+        if (r->is_hub && !is_listed(r, next)) continue;
         if (find_file(&file, r, next) != CPL_OK) return;
-        pthread_mutex_lock(&r->site.lock);
-        cpl_remote_probe_begin(r, file);
-        cpl_remote_forget_heads(r, HEADS);
-        pthread_mutex_unlock(&r->site.lock);
+        cpl_remote_want_head(r, file);
     }
 }
 
@@ -226,10 +206,10 @@ static cpl_status open_source(const cpl_origin *origin, cpl_source **out, const 
     bool there;
     look_ahead(r, path);
     CPL_TRY(find_there(&file, &there, origin, path));
-    if (!there) return absent(r, file, path);
+    if (!there) return refuse_absent(r, file, path);
     CPL_TRY(cpl_remote_probe(r, file, &there));
-    if (file->probe.result != CPL_FETCH_DONE)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s", file->probe.sentence);
+    if (file->head.result != CPL_FETCH_DONE)
+        return CPL_FAIL(CPL_ERR_INPUT, "%s", sentence_of(file));
     cpl_remote_source *s = cpl_alloc(sizeof *s);
     if (!s) return no_memory(path);
     *s = (cpl_remote_source){{&ops, cpl_text_copy(path), file->facts.length}, r, file};
@@ -239,22 +219,6 @@ static cpl_status open_source(const cpl_origin *origin, cpl_source **out, const 
     }
     *out = &s->source;
     return CPL_OK;
-}
-
-/* The file as a whole, in one request. */
-static cpl_status read_whole(cpl_fetch_site *site, cpl_fetch_file *facts, cpl_text *out,
-                             size_t most, cpl_fetch_result *result)
-{
-    cpl_fetch *fetch = cpl_alloc(sizeof *fetch);
-    if (!fetch) return no_memory(facts->path);
-    *fetch = (cpl_fetch){.site = site, .file = facts, .bytes = most, .text = out};
-    pthread_mutex_lock(&site->lock);
-    cpl_fetch_begin(fetch);
-    cpl_status status = cpl_fetch_wait(fetch);
-    pthread_mutex_unlock(&site->lock);
-    *result = fetch->result;
-    cpl_free(fetch);
-    return status;
 }
 
 /* A file read as a whole is JSON: it has at most one value more than these signs. */
@@ -273,18 +237,19 @@ static cpl_status read_file(const cpl_origin *origin, cpl_text *out, const char 
 {
     cpl_remote *r         = remote_of(origin);
     cpl_remote_file *file = NULL;
-    cpl_fetch_result result;
     bool there;
     cpl_text_clear(out);
     CPL_TRY(find_there(&file, &there, origin, path));
-    if (!there) return absent(r, file, path);
-    if (file->head && file->probe.result == CPL_FETCH_DONE &&
-        file->probe.got == file->facts.length) {
-        cpl_text_append(out, file->head, file->probe.got);
+    if (!there) return refuse_absent(r, file, path);
+    if (file->head.state == CPL_REMOTE_READY && file->head.got == file->facts.length) {
+        cpl_text_append(out, file->head.out, file->head.got);
         return cpl_text_status(out);
     }
-    CPL_TRY(
-        read_whole(&r->site, &file->facts, out, most < JSON_BYTES ? most : JSON_BYTES, &result));
+    cpl_fetch fetch = {.site  = &r->site,
+                       .file  = &file->facts,
+                       .bytes = most < JSON_BYTES ? most : JSON_BYTES,
+                       .text  = out};
+    CPL_TRY(cpl_fetch_run(&fetch));
     return bound_values(path, out);
 }
 
@@ -292,16 +257,10 @@ static cpl_status list(const cpl_origin *origin, cpl_strings *names, const char 
 {
     const cpl_remote *r = remote_of(origin);
     cpl_status status   = CPL_OK;
-    const size_t before = r->is_hub ? strlen(r->place.folder) : 0;
     *names              = (cpl_strings){0};
     CPL_ASSERT(!r->is_hub || strcmp(folder, r->root) == 0);
-    for (int64_t i = 0; i < r->names.count && status == CPL_OK; i++) {
-        const char *name = r->names.at[i];
-        if (strncmp(name, r->place.folder, before) != 0) continue;
-        name += before;
-        if (before && *name++ != '/') continue;
-        if (!strchr(name, '/')) status = cpl_paths_add(names, name);
-    }
+    for (int64_t i = 0; i < r->names.count && status == CPL_OK; i++)
+        if (!strchr(r->names.at[i], '/')) status = cpl_paths_add(names, r->names.at[i]);
     if (status != CPL_OK) cpl_paths_free(names);
     return status;
 }
@@ -337,27 +296,33 @@ static const cpl_origin_ops origin_ops = {open_source, read_file, exists,  list,
 
 /* ---- opening ---- */
 
-static cpl_status refuse_list(const cpl_remote *r)
-{
-    char host[256];
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: %s has no such repository or revision (404)", r->word,
-                    cpl_address_host(host, r->place.endpoint));
-}
-
+/* Reads the list of the repository's files. A folder that the user names has at least one. */
 static cpl_status read_list(cpl_remote *r)
 {
     cpl_status status = CPL_OK;
     cpl_text url = {0}, text = {0};
-    cpl_fetch_file facts    = {.path = r->word};
-    cpl_fetch_result result = CPL_FETCH_FAILED;
+    cpl_fetch_file facts = {.path = r->word};
+    cpl_fetch fetch      = {.site = &r->site, .file = &facts, .bytes = LIST_BYTES, .text = &text};
+    bool has_commit;
+    char host[256];
     cpl_hub_list_url(&url, &r->place);
     CPL_TRY_DONE(cpl_text_status(&url));
     facts.url = url.bytes;
-    status    = read_whole(&r->site, &facts, &text, LIST_BYTES, &result);
-    if (result == CPL_FETCH_ABSENT) status = refuse_list(r);
+    status    = cpl_fetch_run(&fetch);
+    if (fetch.result == CPL_FETCH_ABSENT)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: %s has no such repository or revision (404)", r->word,
+                          cpl_address_host(host, r->place.endpoint));
     CPL_TRY_DONE(status);
-    status = cpl_hub_read_list(&r->names, &r->place, text.length ? text.bytes : "", text.length,
-                               url.bytes);
+    CPL_TRY_DONE(cpl_hub_read_list(&r->names, &r->place, &has_commit, text.length ? text.bytes : "",
+                                   text.length, url.bytes));
+    if (!has_commit && r->site.log)
+        cpl_log_warn(r->site.log,
+                     "%s: the hub names no commit of the revision %s: files that are pushed "
+                     "meanwhile would be mixed with those before",
+                     r->word, r->place.revision);
+    if (*r->place.folder && !r->is_file && !r->names.count)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s: the repository has no such folder at this revision",
+                          r->word);
 done:
     cpl_free(facts.moved);
     cpl_text_free(&url);
@@ -365,29 +330,8 @@ done:
     return status;
 }
 
-/* A folder of the repository that the user names has at least one file. */
-static cpl_status check_folder(const cpl_remote *r)
-{
-    const size_t length = strlen(r->place.folder);
-    if (!length || r->is_file) return CPL_OK;
-    for (int64_t i = 0; i < r->names.count; i++)
-        if (strncmp(r->names.at[i], r->place.folder, length) == 0 && r->names.at[i][length] == '/')
-            return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: the repository has no such folder at this revision",
-                    r->word);
-}
-
-static cpl_status write_page(cpl_remote *r)
-{
-    cpl_text page = {0};
-    cpl_text_printf(&page, "%s/%s", r->place.endpoint, r->place.repository);
-    CPL_TRY(cpl_text_status(&page));
-    r->page = page.bytes;
-    return CPL_OK;
-}
-
-/* The folder of a file is what is before its last '/'. */
-static cpl_status cut_root(cpl_remote *r)
+/* Sets the root: the word, or what precedes the last '/' of a file. */
+static cpl_status set_root(cpl_remote *r)
 {
     r->root = cpl_text_copy(r->word);
     if (!r->root) return CPL_ERR_MEMORY;
@@ -408,22 +352,20 @@ static cpl_status open_hub(cpl_remote *r)
     r->is_hub = true;
     CPL_TRY(cpl_hub_parse(&r->place, r->word));
     r->is_file = names_a_file(r->place.folder);
-    CPL_TRY(cut_root(r));
-    CPL_TRY(write_page(r));
+    CPL_TRY(set_root(r));
     CPL_TRY(cpl_hub_token(&r->token));
-    r->site.endpoint = r->place.endpoint;
-    r->site.page     = r->page;
-    r->site.token    = r->token;
+    r->site.endpoint   = r->place.endpoint;
+    r->site.repository = r->place.repository;
+    r->site.token      = r->token;
     CPL_TRY(cpl_http_start(&r->site.http, CPL_HTTP_STALL));
-    CPL_TRY(read_list(r));
-    return check_folder(r);
+    return read_list(r);
 }
 
 static cpl_status open_web(cpl_remote *r)
 {
     CPL_TRY(cpl_address_check_given(r->word));
     r->is_file = names_a_file(r->word) && strchr(strstr(r->word, "://") + 3, '/');
-    CPL_TRY(cut_root(r));
+    CPL_TRY(set_root(r));
     return cpl_http_start(&r->site.http, CPL_HTTP_STALL);
 }
 
@@ -446,9 +388,10 @@ cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache
     cpl_remote *r     = cpl_alloc(sizeof *r);
     *out              = NULL;
     if (!r) return no_memory(word);
-    *r = (cpl_remote){.site.log = log};
+    *r = (cpl_remote){
+        .site = {.log = log, .patience = CPL_FETCH_PATIENCE, .notice = CPL_FETCH_NOTICE}};
     pthread_mutex_init(&r->site.lock, NULL);
-    pthread_cond_init(&r->site.changed, NULL);
+    pthread_cond_init(&r->changed, NULL);
     pthread_mutex_init(&r->direct, NULL);
     CPL_TRY_DONE(copy_words(r, word, cache));
     status    = strncmp(r->word, "hf://", 5) == 0 ? open_hub(r) : open_web(r);
@@ -466,9 +409,8 @@ static void free_files(cpl_remote *r)
 {
     for (cpl_remote_file *file = r->files, *next; file; file = next) {
         next = file->next;
-        cpl_free(file->probe.url); /* of one that was on its way */
-        cpl_free(file->head);
-        cpl_free(file->ahead);
+        cpl_free(file->head.out);
+        cpl_free(file->head.sentence);
         cpl_fetch_file_free(&file->facts);
         cpl_free(file);
     }
@@ -477,21 +419,20 @@ static void free_files(cpl_remote *r)
 void cpl_remote_close(cpl_remote *r)
 {
     if (!r) return;
-    cpl_http_stop(r->site.http);
-    cpl_remote_drop_plan(r);
+    cpl_remote_stop(r);
+    cpl_remote_plan_free(&r->plan);
     free_files(r);
     cpl_hub_free(&r->place);
     cpl_paths_free(&r->names);
     cpl_paths_free(&r->expected);
     if (r->token) explicit_bzero(r->token, strlen(r->token));
     cpl_free(r->token);
-    cpl_free(r->page);
     cpl_free(r->root);
     cpl_free(r->word);
     cpl_free(r->cache);
     cpl_free(r->site.down);
     pthread_mutex_destroy(&r->direct);
-    pthread_cond_destroy(&r->site.changed);
+    pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->site.lock);
     cpl_free(r);
 }

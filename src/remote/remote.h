@@ -1,12 +1,14 @@
 /* remote.h - checkpoints on a server: hf://owner/name[@revision][/folder] of a hub of models, and
  * https://host/folder, a web server. Only the ranges of files that are read are fetched.
  *
- * Room:    remote, of the program alone. Built without libcurl (-DCPL_REMOTE=OFF) it is absent.c, which
- *          says so. docs/inspection.md, "From afar"; what is sent where: docs/security.md.
- * Names:   a path of the origin is the word as the user gave it, without '/' at its end (of a page of
- *          the hub its hf:// word), and for a file of it '/' and its name. A word that ends in .safetensors, .gguf or .json is a file,
- *          any other a folder.
- * Threads: one of its own, which moves bytes; any number may read. */
+ * Room:            remote, of the program alone. A build without libcurl (-DCPL_REMOTE=OFF) has
+ *                  remote_disabled.c in its place.
+ * Documentation:   docs/inspection.md, "From afar"; docs/security.md lists what is sent to whom.
+ * Paths:           a path of the origin is the user's word without '/' at its end, and for a file in it
+ *                  '/' and the file's name. The address of a page of the hub becomes its hf:// word. A
+ *                  word that ends in .safetensors, .gguf or .json is a file, any other a folder.
+ * Thread safety:   one thread opens files, any number may read them. Sixteen threads of its own fetch
+ *                  in advance. */
 #ifndef CPL_REMOTE_REMOTE_H
 #define CPL_REMOTE_REMOTE_H
 
@@ -25,8 +27,8 @@ static inline bool cpl_remote_is(const char *word)
            strncmp(word, "http://", 7) == 0;
 }
 
-/* The part of a word that may be meant as OWNER/NAME of a hub, though it names a local file; NULL: none.
- * An address without https:// is such a word too. */
+/* The part OWNER/NAME of a word that names a local file but may mean a model of the hub; NULL: none. An
+ * address without https:// is such a word too. */
 static inline const char *cpl_remote_repository(const char *word)
 {
     static const char allowed[] =
@@ -40,16 +42,16 @@ static inline const char *cpl_remote_repository(const char *word)
     return end > name && (!*end || strcmp(end, "/") == 0) ? word : NULL;
 }
 
-/* Checks the word, and of a hub reads the list of the repository's files. `cache`: a folder that
- * keeps what is read from planned ranges; NULL: nothing is kept. `log` (may be NULL) is told, from
- * another thread, when a server asks to wait. CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
+/* Checks the word, and reads the list of files of a hub's repository. `cache` is a folder for the
+ * ranges that are fetched, or NULL. Warnings go to `log`, which may be NULL, also from other threads.
+ * CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
                                          const cpl_log *log);
 
 /* All sources of its origin must be closed before. NULL: nothing to do. */
 void cpl_remote_close(cpl_remote *remote);
 
-/* Its path: the word without '/' at its end. Both live as long as `remote`. */
+/* The path of the checkpoint, and its origin. Both live as long as `remote`. */
 const char *cpl_remote_path(const cpl_remote *remote);
 const cpl_origin *cpl_remote_origin(const cpl_remote *remote);
 

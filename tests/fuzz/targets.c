@@ -179,7 +179,9 @@ static bool hub(input in)
     cpl_hub_place place = {0};
     cpl_strings names   = {0};
     if (refused(cpl_hub_parse(&place, "hf://owner/name"))) return false;
-    const bool read = !refused(cpl_hub_read_list(&names, &place, in.bytes, in.length, "hub"));
+    bool has_commit;
+    const bool read =
+        !refused(cpl_hub_read_list(&names, &place, &has_commit, in.bytes, in.length, "hub"));
     cpl_paths_free(&names);
     cpl_hub_free(&place);
     return read;

@@ -12,7 +12,7 @@ import time
 import faulty_server as wrongly
 import remote_case
 from checkpoints import gguf, length, sharded
-from fake_hub import OUTSIDER
+from fake_hub import OUTSIDER, digest
 from inputs import GOLDEN
 from program import bad, check
 
@@ -379,6 +379,34 @@ def check_changes(one, made):
     check(one.json("hf://org/model") == one.json(made.folder), "the file is as it was")
 
 
+def check_tags(one, made):
+    """A long ETag counts as a whole. A server without strong ETags is named, and what they would have shown."""
+    servers, plain, file = one.servers, one.servers.serve("tags", made.folder), made.folder / SECOND
+    numbers = iter(range(99))
+    by_turns = lambda seen, make: wrongly.says(ETag=f'"{"x" * 300}{next(numbers) > 5}"')(seen, make)  # noqa: E731
+    faulty(one, "long ETags whose ends differ", CHANGED.format("ETag"), by_turns, place=plain)
+    before, cache = file.read_bytes(), one.work / "tags"
+
+    def of_content(seen, make):
+        return wrongly.says(ETag=f'"{"x" * 300}{digest(made.folder / (seen.file or INDEX), "sha1")}"')(seen, make)
+
+    servers.misbehave(of_content, "store")
+    for content in (before, (one.work / "second" / SECOND).read_bytes()):
+        file.write_bytes(content)
+        check(one.json(plain, "--cache", cache) == one.json(made.folder), "long ETags: figures of another version")
+    file.write_bytes(before)
+    for what, fault, said in (
+        ("no ETag", wrongly.without("ETag"), "no ETag: a file that changes while it is read would not be noticed"),
+        ("a weak ETag", wrongly.says(ETag='W/"1"'), r"only a weak ETag [(]W/...[)], which counts as none: a file that"),
+        ("a date", wrongly.dated, "no ETag: a file that changes twice within a second of its Last-Modified would not"),
+    ):
+        servers.clear()
+        servers.misbehave(fault, "store")
+        _, err, code = one.run(plain)
+        check(code == 0 and len(re.findall(r"127.0.0.2:\d+ gives " + said, err)) == 1, f"{what}: exit {code}: {err!r}")
+    servers.clear()
+
+
 def variant(one, made, name, file, change):
     """A copy of the checkpoint with one file changed, as hf:// and as https://."""
     folder = one.work / name
@@ -537,7 +565,7 @@ def check_gguf(one):
             check(sum(seen.sent for seen in one.servers.seen) < MOST_SENT, f"{path}: read on")
 
 
-def check_listings(one):
+def check_listings(one, made):
     """Lists of files that are no lists, or name what nobody may ask for."""
     bare = one.work / "listed"
     bare.mkdir()
@@ -562,6 +590,14 @@ def check_listings(one):
         out = [seen.target for seen in one.servers.seen if ".." in seen.target or "etc" in seen.target]
         check(not out, f"a list: {what}: asked for {out}")
         one.servers.clear()
+    complete = json.dumps({"siblings": [{"rfilename": path.name} for path in made.folder.iterdir()]}).encode()
+    one.servers.misbehave(wrongly.status(200, complete), host="hub", path="^/api/models/")
+    _, err, code = one.run("hf://org/model")
+    said = (
+        "hf://org/model: the hub names no commit of the revision main: files that are pushed meanwhile would be mixed"
+    )
+    check(code == 0 and said in err, f"a list without a commit: exit {code}: {err!r}")
+    one.servers.clear()
 
 
 def check_words(one):
@@ -653,11 +689,12 @@ def body(one):
             "buckets": lambda: check_buckets(one, made),
             "redirects": lambda: check_redirects(one),
             "changes": lambda: check_changes(one, made),
+            "tags": lambda: check_tags(one, made),
             "indexes": lambda: check_indexes(one, made),
             "headers": lambda: check_headers(one, made),
             "json": lambda: check_json(one, made),
             "gguf": lambda: check_gguf(one),
-            "listings": lambda: check_listings(one),
+            "listings": lambda: check_listings(one, made),
             "proxies": lambda: check_proxies(one),
             "words": lambda: check_words(one),
         }

@@ -22,6 +22,7 @@ typedef struct small_server {
     atomic_uint etag;              /* of all files */
     atomic_int n_stalls; /* answers to come of which `stall_after` bytes are sent and no more */
     int stall_after;     /* bytes of the body; -1: not even the header */
+    atomic_bool is_slow; /* bodies come at 2,000 bytes per second */
 } small_server;
 
 static small_server the_server;
@@ -32,6 +33,16 @@ static bool send_all(int to, const void *bytes, size_t length)
         const ssize_t n = send(to, (const char *)bytes + done, length - done, MSG_NOSIGNAL);
         if (n <= 0) return false;
         done += (size_t)n;
+    }
+    return true;
+}
+
+static bool send_body(int to, const char *bytes, uint64_t length)
+{
+    const uint64_t piece = the_server.is_slow ? 100 : length + 1;
+    for (uint64_t at = 0; at < length; at += piece) {
+        if (!send_all(to, bytes + at, length - at < piece ? length - at : piece)) return false;
+        if (the_server.is_slow) usleep(50000);
     }
     return true;
 }
@@ -65,7 +76,7 @@ static bool send_file(int to, const char *name, uint64_t begin, uint64_t end, bo
     if (stalls) n_sent = the_server.stall_after < 0 ? 0 : (uint64_t)the_server.stall_after;
     const bool silent = stalls && the_server.stall_after < 0;
     const bool sent =
-        read_all && (silent || send_all(to, head, (size_t)n)) && send_all(to, bytes, n_sent);
+        read_all && (silent || send_all(to, head, (size_t)n)) && send_body(to, bytes, n_sent);
     free(bytes);
     if (stalls) (void)!recv(to, head, 1, 0); /* until the client gives up */
     return sent && !stalls;

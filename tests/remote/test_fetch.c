@@ -5,7 +5,7 @@
 #include "remote/fetch.h"
 #include "remote/small_server.h"
 
-enum { FILE_BYTES = 100000, STALL = 1 };
+enum { FILE_BYTES = 100000, STALL = 1, PATIENCE = 2 };
 
 static unsigned char content[FILE_BYTES], out[FILE_BYTES];
 static cpl_fetch_site site;
@@ -16,17 +16,15 @@ static void begin_site(const char *folder)
     for (int i = 0; i < FILE_BYTES; i++) content[i] = (unsigned char)(i * 31 >> 3);
     snprintf(path, sizeof path, "%s/x", folder);
     assert_ok(cpl_file_write_atomic(path, content, FILE_BYTES));
-    site = (cpl_fetch_site){0};
+    site = (cpl_fetch_site){.patience = 60, .notice = 30};
     pthread_mutex_init(&site.lock, NULL);
-    pthread_cond_init(&site.changed, NULL);
     assert_ok(cpl_http_start(&site.http, STALL));
 }
 
 static void end_site(void)
 {
-    cpl_http_stop(site.http);
+    cpl_http_close(site.http);
     cpl_free(site.down);
-    pthread_cond_destroy(&site.changed);
     pthread_mutex_destroy(&site.lock);
 }
 
@@ -44,11 +42,7 @@ static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
         fetch.text = text;
     else
         fetch.out = out;
-    pthread_mutex_lock(&site.lock);
-    cpl_fetch_begin(&fetch);
-    cpl_status status = cpl_fetch_wait(&fetch);
-    pthread_mutex_unlock(&site.lock);
-    return status;
+    return cpl_fetch_run(&fetch);
 }
 
 /* Before the header, of a range; in the middle, of a whole file. */
@@ -88,6 +82,36 @@ TEST(always_stalls)
     assert_fails(CPL_ERR_IO, "was lost 5 times in a row: ", fetch_all(&file, NULL));
     assert_non_null(strstr(cpl_last_error(), "Operation too slow"));
     the_server.n_stalls = 0;
+    cpl_fetch_file_free(&file);
+    end_site();
+    cpl_folder_remove(folder);
+}
+
+static void take_sentence(void *ctx, cpl_log_level level, const char *sentence)
+{
+    char *said = ctx;
+    (void)level;
+    snprintf(said + strlen(said), 4096 - strlen(said), "%s\n", sentence);
+}
+
+/* A server that never stalls and is too slow to end: it is named, and given up after a while. */
+TEST(slow_server)
+{
+    char folder[128], said[4096] = "";
+    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    begin_site(folder);
+    const cpl_log log   = {take_sentence, said};
+    cpl_fetch_file file = a_file(folder);
+    cpl_text text       = {0};
+    site.patience       = PATIENCE;
+    site.notice         = 1;
+    site.log            = &log;
+    the_server.is_slow  = true;
+    assert_fails(CPL_ERR_IO, "is too slow: it has sent ", fetch_all(&file, &text));
+    the_server.is_slow = false;
+    assert_non_null(strstr(said, "x: waiting for 127.0.0.1:"));
+    assert_non_null(strstr(said, " bytes in 1 seconds\n"));
+    cpl_text_free(&text);
     cpl_fetch_file_free(&file);
     end_site();
     cpl_folder_remove(folder);

@@ -1,4 +1,4 @@
-/* absent.c - remote.h of a program without libcurl */
+/* remote_disabled.c - see remote.h; linked in its place by a build without libcurl */
 #include "remote/remote.h"
 
 cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
