@@ -24,8 +24,8 @@ WRITTEN = [
         {"bf16", "f32", "nothing", "backward", "update"},
     ),
     ("Document losses: documents.json", "src/infer/document_loss.c", "---- files ----", [WORD], set()),
-    ("Routing over text: couplet inspect --text", "src/inspect/routing/json.c", "", [WORD], set()),
-    ("Inspections: couplet inspect --json", "src/inspect/json.c", "", [WORD], set()),
+    ("Routing over text: couplet inspect --text", "src/inspect/show/text_json.c", "", [WORD], set()),
+    ("Inspections: couplet inspect --json", "src/inspect/show/json.c", "", [WORD], set()),
     ("Pages: --html of inspect, eval, compare", "src/report/view.c", "---- the template ----", [WORD], {"noscript"}),
     (
         "Comparisons: couplet compare --json",
@@ -121,25 +121,26 @@ FIGURES = [(name, old) for name, old, _ in ROWS]
 CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
-def columns(list_file):
-    """The names in the paths of members; a bound has a member for an infinite one too, an estimate two members."""
-    rows = re.findall(
-        r'^CPL_(COLUMN|ESTIMATE)\(\w+, "([\w.]+)",\s+\w+,\s+(\w+),', pathlib.Path(list_file).read_text(), re.M
-    )
+def columns(list_file, of):
+    """The names in the paths of members of the rows whose names match `of`; a bound has a member for an infinite one too, an estimate two members."""
+    row = rf'^CPL_(COLUMN|ESTIMATE)\({of}, "([\w.]+)",\s+\w+,\s+(\w+),'
+    rows = re.findall(row, pathlib.Path(list_file).read_text(), re.M)
     names = {name for _, path, _ in rows for name in path.split(".") if name}
     names |= {name for form, _, _ in rows if form == "ESTIMATE" for name in ("estimate", "standard_error")}
     return names | {path.split(".")[-1] + "_infinite" for _, path, kind in rows if kind == "BOUND"}
 
 
 LISTED = {
-    "Routing over text: couplet inspect --text": columns("src/inspect/routing/columns.def"),
+    "Routing over text: couplet inspect --text": columns("src/inspect/show/columns.def", r"TEXT_\w+"),
     "Plans: couplet plan --json": {
         name
         for file in ("terms", "bytes")
         for name in re.findall(r"^CPL_PLAN_\w+\((\w+)[,)]", pathlib.Path(f"src/plan/{file}.def").read_text(), re.M)
     },
     "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED},
-    "Inspections: couplet inspect --json": {name for name, _ in FIGURES} | CENTRED | columns("src/inspect/columns.def"),
+    "Inspections: couplet inspect --json": {name for name, _ in FIGURES}
+    | CENTRED
+    | columns("src/inspect/show/columns.def", r"(?!TEXT_)\w+"),
 }
 
 wrong = []

@@ -189,7 +189,14 @@ def check_verdict(out, page, figures):
 def check_shown(work, folder, text, routing):
     out = good("inspect", folder, "--text", text, "--html", work / "page.html", "--json", work / "figures.json")
     check_verdict(out, page := (work / "page.html").read_text(), read_json(work / "figures.json"))
-    for words in ("Load of 4 experts", "rank correlation", "M_tok", "Vocabulary", "Router saturation"):
+    for words in (
+        "to 4 experts, 2 per token",
+        "Load of the experts",
+        "rank correlation",
+        "M_tok",
+        "Vocabulary",
+        "Router saturation",
+    ):
         check(words in out, f"the tables do not say {words}")
     check("https:" not in page and " src=" not in page, "a request")
     charts = {}

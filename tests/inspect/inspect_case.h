@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "inspect/families/layouts.h"
 #include "inspect/report.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 enum { CASE_LAYERS = 8 };
 

@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "fuzz.h"
 #include "inspect/report.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 #include "io/file.h"
 
 enum {

@@ -2,7 +2,7 @@
  * noise. Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
 #include "base/stats/eigen.h"
 #include "inspect/inspect_case.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 #include "tensor/backend/backend.h"
 
 static const inspect_layer *layer_of_case(const inspect_case *c, int l)

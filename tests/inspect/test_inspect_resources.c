@@ -3,7 +3,7 @@
 #include <omp.h>
 
 #include "inspect/inspect_case.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 /* ---- the same bits ---- */
 

@@ -1,7 +1,7 @@
 /* test_page.c - pages of coupling reports: whole, escaped, with the numbers they were given, and
  * never written into a checkpoint. With a folder as argument the program writes the pages of its
  * cases there instead, for tests/report/check_view.py. */
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 #include <math.h>
 #include <sys/stat.h>

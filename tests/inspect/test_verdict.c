@@ -2,8 +2,7 @@
  * loss that it was trained with, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
  * records, by default build/records, where experiments/tools/records.py unpack writes them. */
 #include "check.h"
-#include "inspect/routing/show.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "io/paths.h"

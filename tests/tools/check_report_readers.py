@@ -16,7 +16,7 @@ PLANTED = [
     ("src/train/loop.c", "cpl_json_pull c = cpl_json_pull_start(text, length);", "reads JSON"),
     ("src/cli/verbs/cmd_compare.c", 'path = cpl_path_join(run, "metrics.jsonl");', "names a report"),
     ("src/eval/totals.c", 'snprintf(path, n, "%s/documents.json", run);', "names a report"),
-    ("src/inspect/json.c", 'cpl_text_printf(out, "<svg width=\\"%d\\">", w);', "draws"),
+    ("src/inspect/show/json.c", 'cpl_text_printf(out, "<svg width=\\"%d\\">", w);', "draws"),
     ("src/eval/totals.c", 'json_object_set_new(row, "acc,none", x);', "speaks another program's format"),
 ]
 FINE = [

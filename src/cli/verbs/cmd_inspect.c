@@ -16,8 +16,7 @@
 #include "cli/terminal/ranks.h"
 #include "cli/terminal/terminal.h"
 #include "cli/verbs/internal.h"
-#include "inspect/routing/show.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 #include "io/file.h"
 #include "report/view.h"
 #include "store/run_dir.h"
@@ -301,7 +300,7 @@ static cpl_status main_table(const work *w, cpl_grid *grid, cpl_pool *pool)
     if (w->n == 1)
         return cpl_inspect_grid(grid, pool, w->reports,
                                 w->options.sample > 0 ? CPL_TABLE_SAMPLE : CPL_TABLE_AGREEMENT);
-    return cpl_routing_grid(grid, pool, &w->routing, CPL_ROUTING_AGREEMENT);
+    return cpl_routing_grid(grid, pool, &w->routing, CPL_TABLE_CHOICES);
 }
 
 static void put_verdicts(const work *w, cpl_text *title, cpl_text *verdicts)

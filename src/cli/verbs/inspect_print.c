@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/terminal/output.h"
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 /* ---- before ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/terminal/output.h"
-#include "inspect/routing/show.h"
+#include "inspect/show/show.h"
 
 /* ---- before ---- */
 
@@ -90,9 +90,10 @@ static void print_saturation(const cpl_routing_report *r)
 
 static void print_sources(const cpl_routing_report *r)
 {
-    printf("Routing over %lld tokens of %lld documents, windows of %lld:",
+    printf("Routing over %lld tokens of %lld documents, windows of %lld, to %lld experts, %lld per "
+           "token:",
            (long long)r->texts.n_predictions, (long long)r->texts.n_documents,
-           (long long)r->reader.window);
+           (long long)r->reader.window, (long long)r->n_experts, (long long)r->top_k);
     for (int64_t s = 0; s < r->texts.sources.count; s++) {
         fputs(s ? ", " : " ", stdout);
         cpl_output_words(stdout, r->texts.sources.at[s]);
@@ -101,7 +102,7 @@ static void print_sources(const cpl_routing_report *r)
     putchar('\n');
 }
 
-static cpl_status print_table(const cpl_routing_report *r, cpl_routing_table table)
+static cpl_status print_table(const cpl_routing_report *r, cpl_inspect_table table)
 {
     cpl_pool pool = {0};
     cpl_grid grid = {0};
@@ -112,13 +113,9 @@ cpl_status cpl_routing_print(const cpl_routing_report *r)
 {
     cpl_text verdict = {0};
     print_sources(r);
-    CPL_TRY(print_table(r, CPL_ROUTING_LOAD));
-    CPL_TRY(print_table(r, CPL_ROUTING_AGREEMENT));
-    if (r->layers[0].M) CPL_TRY(print_table(r, CPL_ROUTING_SIGNS));
-    CPL_TRY(print_table(r, CPL_ROUTING_LIKENESS));
-    CPL_TRY(print_table(r, CPL_ROUTING_ERC));
+    for (int table = CPL_TABLE_LOAD; table <= CPL_TABLE_VOCABULARY; table++)
+        CPL_TRY(print_table(r, (cpl_inspect_table)table));
     print_pairs(r);
-    CPL_TRY(print_table(r, CPL_ROUTING_VOCABULARY));
     print_saturation(r);
     cpl_routing_verdict(&verdict, r);
     putchar('\n');

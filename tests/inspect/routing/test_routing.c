@@ -4,7 +4,7 @@
 #include "base/stats/statistics.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
-#include "inspect/routing/show.h"
+#include "inspect/show/show.h"
 #include "report/page_check.h"
 #include "report/view.h"
 
@@ -279,7 +279,7 @@ static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
     cpl_status status = report ? CPL_OK : CPL_ERR_MEMORY;
     cpl_routing_verdict(&verdict, r);
     if (status == CPL_OK) status = cpl_text_status(&verdict);
-    if (status == CPL_OK) status = cpl_routing_grid(&grid, &pool, r, CPL_ROUTING_AGREEMENT);
+    if (status == CPL_OK) status = cpl_routing_grid(&grid, &pool, r, CPL_TABLE_CHOICES);
     const cpl_view view = LIST(.kind = "routing", .title = "Routing", .report = report,
                                .sentences = verdict.bytes, .main = &grid);
     if (status == CPL_OK) status = cpl_view_page(page, &view);

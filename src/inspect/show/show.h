@@ -1,51 +1,46 @@
-/* show.h - reports of coupling as tables, JSON, and a sentence.
+/* show.h - the reports of coupling and of routing as tables, JSON, and sentences.
  *
- * Room:    inspect. The figures of a layer are rows of columns.def; columns.c lists those of each
- *          table on the terminal. Charts and tables of the page are rows of assets/charts.json, which
+ * Room:    inspect/show. The figures of a layer are rows of columns.def. columns.c lists the figures of
+ *          each table on the terminal. Charts and tables of the page are rows of assets/charts.json, which
  *          address members of the JSON. */
-#ifndef CPL_INSPECT_SHOW_H
-#define CPL_INSPECT_SHOW_H
+#ifndef CPL_INSPECT_SHOW_SHOW_H
+#define CPL_INSPECT_SHOW_SHOW_H
 
 #include <jansson.h>
 
 #include "inspect/report.h"
+#include "inspect/routing/report.h"
 #include "report/columns.h"
 
 /* ---- columns.c ---- */
 
-/* Parts of columns.def. */
-enum {
-    CPL_PART_SHAPE,
-    CPL_PART_COUPLING,
-    CPL_PART_CENTRED,
-    CPL_PART_CENTRED_ROWS,
-    CPL_PART_ROUTER,
-    CPL_PART_NOISE,
-    CPL_PART_CLUSTERS,
-    CPL_PART_SAMPLE,
-    CPL_PART_SAMPLE_M,
-    CPL_PART_SAMPLE_CENTRED,
-    CPL_INSPECT_PARTS
-};
-
-/* Whether layer number `layer` of the report's list has the figures of a part. */
-bool cpl_inspect_has_part(const cpl_coupling_report *report, int64_t layer, int part);
-
-/* The list with the values of a report: rows are its layers. */
-cpl_columns cpl_inspect_columns(const cpl_coupling_report *report);
+/* Adds the members of columns.def that layer number `layer` of the report's list has. */
+void cpl_coupling_columns_json(bool *failed, json_t *object, const cpl_coupling_report *report,
+                               int64_t layer);
+void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_report *report,
+                              int64_t layer);
 
 typedef enum cpl_inspect_table {
     CPL_TABLE_AGREEMENT, /* free of scale: layers with M */
     CPL_TABLE_CENTRED,   /* the same of the centred rows */
     CPL_TABLE_RAW,       /* depends on the scale of the weights */
     CPL_TABLE_CLUSTERS,  /* silhouettes */
-    CPL_TABLE_SAMPLE     /* with options.sample, in place of AGREEMENT and CENTRED */
+    CPL_TABLE_SAMPLE,    /* with options.sample, in place of AGREEMENT and CENTRED */
+    CPL_TABLE_LOAD,      /* this and those that follow: of a text */
+    CPL_TABLE_CHOICES,
+    CPL_TABLE_SIGNS, /* of models with router rows */
+    CPL_TABLE_LIKENESS,
+    CPL_TABLE_TEXT_ERC,
+    CPL_TABLE_VOCABULARY
 } cpl_inspect_table;
 
-/* The layers that have no fault, for a terminal; AGREEMENT, CENTRED: those with M. All texts live in `pool`.
+/* A table for a terminal: its rows are the layers that have its figures. All texts live in `pool`.
  * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_coupling_report *report,
+                                          cpl_inspect_table table);
+CPL_NODISCARD cpl_status cpl_routing_grid(cpl_grid *grid, cpl_pool *pool,
+                                          const cpl_routing_report *report,
                                           cpl_inspect_table table);
 
 /* A table that compares several checkpoints: means over the layers. */
@@ -55,6 +50,8 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
 
 /* "3" or "encoder 3" into `out`, which is returned. */
 const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
+
+/* ---- json.c, verdict.c ---- */
 
 /* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
  * json_decref. A figure that is not finite is null. NULL if there is no memory. */
@@ -92,4 +89,26 @@ cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *report);
 /* Appends it with the figures that it follows from, in lines of sentences. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
-#endif /* CPL_INSPECT_SHOW_H */
+/* ---- text_json.c, text_verdict.c ---- */
+
+/* Whether the router's choices follow the experts' responses (docs/inspection.md): "follow", ...;
+ * NULL: it cannot be told. */
+const char *cpl_routing_state(const cpl_routing_report *report);
+
+/* Means over the layers; those of rho and own over the layers that have one. */
+typedef struct cpl_routing_summary {
+    double rho, least, most; /* rho NaN: no layer has one */
+    double top1, overlap;
+    double own; /* of the rows of M_tok */
+} cpl_routing_summary;
+
+cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *report);
+
+/* Appends it with the figures that it follows from, in sentences. */
+void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *report);
+
+/* A new object; the caller gives it back with json_decref. A figure that is not finite is null.
+ * NULL if there is no memory. */
+json_t *cpl_routing_json(const cpl_routing_report *report);
+
+#endif /* CPL_INSPECT_SHOW_SHOW_H */

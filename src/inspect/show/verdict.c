@@ -1,5 +1,5 @@
 /* verdict.c - see show.h */
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* verdict.c - see show.h */
-#include "inspect/routing/show.h"
+/* text_verdict.c - see show.h */
+#include "inspect/show/show.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* json.c - see show.h */
-#include "inspect/show.h"
+#include "inspect/show/show.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,7 @@
 
 /* The state of the conversion to JSON. */
 typedef struct maker {
-    cpl_columns columns; /* of the current report */
-    bool failed;         /* out of memory */
+    bool failed; /* out of memory */
 } maker;
 
 static void put(maker *m, json_t *object, const char *key, json_t *value)
@@ -111,9 +110,7 @@ static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
     json_t *object            = json_object();
     put_place(m, object, at);
     put(m, object, "figures", figures(m, l, r->options.lambda));
-    for (int part = 0; part < CPL_INSPECT_PARTS; part++)
-        if (cpl_inspect_has_part(r, layer, part))
-            cpl_columns_json(&m->failed, object, &m->columns, part, layer);
+    cpl_coupling_columns_json(&m->failed, object, r, layer);
     if (l->has_M) put(m, object, "assignment", assignment(m, l));
     if (l->silhouettes) put(m, object, "silhouette_experts", silhouettes(m, l));
     put(m, object, "quantiles", distributions(m, l));
@@ -186,7 +183,6 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     const cpl_coupling_state state = cpl_coupling_state_of(r);
     cpl_text verdict               = {0};
     json_t *object                 = json_object();
-    m->columns                     = cpl_inspect_columns(r);
     put(m, object, "checkpoint", cpl_json_words(r->path));
     put(m, object, "family", cpl_json_words(r->map.family));
     put(m, object, "guessed", json_boolean(r->map.guessed));

@@ -1,13 +1,12 @@
-/* json.c - see show.h */
-#include "inspect/routing/show.h"
+/* text_json.c - see show.h */
+#include "inspect/show/show.h"
 
 #include "io/json.h"
 
 /* The state of the conversion to JSON. */
 typedef struct maker {
     const cpl_routing_report *r;
-    cpl_columns columns;
-    bool failed; /* there was no memory for something */
+    bool failed; /* out of memory */
 } maker;
 
 static json_t *integer(int64_t value)
@@ -50,17 +49,11 @@ static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t 
 
 /* ---- a layer ---- */
 
-static void put_part(maker *m, json_t *object, int part, int64_t layer)
-{
-    cpl_columns_json(&m->failed, object, &m->columns, part, layer);
-}
-
 static void put_load(maker *m, json_t *object, int64_t layer)
 {
     const cpl_routing_layer *l = &m->r->layers[layer];
     const int64_t n = m->r->n_experts, all = m->r->texts.n_predictions * m->r->top_k;
     put(m, object, "load", shares(m, l->assignments, n, &all, false));
-    put_part(m, object, CPL_PART_LOAD, layer);
     put(m, object, "weight", numbers(m, l->mean_weight, n));
 }
 
@@ -92,7 +85,6 @@ static void put_domains(maker *m, json_t *object, int64_t layer)
         add(m, by_expert, shares(m, l->by_source + s * n, n, &all, false));
         add(m, by_domain, shares(m, l->by_source + s * n, n, l->assignments, true));
     }
-    put_part(m, object, CPL_PART_DOMAINS, layer);
     json_t *domains = json_object_get(object, "domains");
     put(m, domains, "by_expert", by_expert);
     put(m, domains, "by_domain", by_domain);
@@ -112,30 +104,19 @@ static json_t *matrix(maker *m, const cpl_routing_layer *l)
     return rows;
 }
 
-static void put_answers(maker *m, json_t *object, int64_t layer)
-{
-    const cpl_routing_layer *l = &m->r->layers[layer];
-    put_part(m, object, CPL_PART_TOKENS, layer);
-    json_t *tokens_M = json_object_get(object, "tokens_M");
-    put(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
-    put(m, tokens_M, "M", matrix(m, l));
-    put_part(m, object, CPL_PART_ANSWERS, layer);
-    if (l->m_tok.has_M) put_part(m, object, CPL_PART_LIKENESS, layer);
-}
-
 static json_t *layer(maker *m, int64_t index)
 {
     const cpl_routing_layer *l = &m->r->layers[index];
     json_t *object             = json_object();
     put(m, object, "layer", integer(index));
+    cpl_routing_columns_json(&m->failed, object, m->r, index);
     put_load(m, object, index);
     put_together(m, object, l);
     put_domains(m, object, index);
-    put_part(m, object, CPL_PART_AGREEMENT, index);
-    if (l->M) put_part(m, object, CPL_PART_SIGNS, index);
     put(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
-    put_answers(m, object, index);
-    put_part(m, object, CPL_PART_VOCABULARY, index);
+    json_t *tokens_M = json_object_get(object, "tokens_M");
+    put(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
+    put(m, tokens_M, "M", matrix(m, l));
     return object;
 }
 
@@ -191,7 +172,7 @@ static json_t *summary(maker *m)
 
 json_t *cpl_routing_json(const cpl_routing_report *r)
 {
-    maker m        = {.r = r, .columns = cpl_routing_columns(r)};
+    maker m        = {.r = r};
     json_t *object = json_object(), *layers = json_array();
     const char *state = cpl_routing_state(r);
     cpl_text verdict  = {0};
