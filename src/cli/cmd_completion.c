@@ -6,7 +6,7 @@
 #include "cli/arguments/configure.h"
 #include "cli/arguments/flags.h"
 
-/* Prints the completions of --set: every setting that the verb takes, with its "=". */
+/* Prints the completions of --set: each setting that the verb takes, with its "=". */
 static void print_settings(const cpl_verb *verb)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -18,7 +18,7 @@ static void print_settings(const cpl_verb *verb)
                 printf(" %s=", cpl_setting_dotted(name, &sections[s].list[i]));
 }
 
-/* What --help takes after it: the sections of the verb's settings. */
+/* Prints the words that may follow --help: the sections of the verb's settings. */
 static void print_topics(const cpl_verb *verb)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -32,13 +32,13 @@ static void print_topics(const cpl_verb *verb)
             }
 }
 
-/* The words of a choice with blanks between them. */
+/* Prints the words of a choice, separated by blanks. */
 static void print_choices(const char *choices)
 {
     for (; *choices; choices++) putchar(*choices == '|' ? ' ' : *choices);
 }
 
-/* First words of verbs, each once; of a family, its second words. */
+/* Prints the first words of verbs, each once, or the second words of the verbs of a family. */
 static void print_words(const char *family)
 {
     const char *last = "";
@@ -53,7 +53,7 @@ static void print_words(const char *family)
     }
 }
 
-/* Cases of a shell, by the words after help: what the next one may be. */
+/* Prints the cases of a shell script that offer the next word after "help ...". */
 static void print_help_cases(void)
 {
     const cpl_verb *last = NULL;
@@ -76,7 +76,7 @@ static void print_help_cases(void)
     }
 }
 
-/* The words that a flag offers. */
+/* Prints the words that a flag offers. */
 static void print_offered(const cpl_flag *flag)
 {
     cpl_text words = {0};
@@ -99,7 +99,7 @@ static void print_bash_value(const cpl_verb *verb, const cpl_flag *flag)
         printf("COMPREPLY=($(compgen -W '");
         print_choices(flag->unit);
         printf("' -- \"$cur\"))");
-    } else if (flag->offer) { /* the last of several with commas between */
+    } else if (flag->offer) { /* complete the last of several words joined by commas */
         printf("COMPREPLY=($(compgen -P \"${cur%%\"${cur##*,}\"}\" -W '");
         print_offered(flag);
         printf("' -- \"${cur##*,}\"))");
@@ -169,7 +169,7 @@ static void print_bash(void)
 
 /* zsh -------------------------------------------------------------------------------------------*/
 
-/* Text within '...' of an argument specification of zsh. */
+/* Prints text for use within '...' of an argument specification of zsh. */
 static void print_zsh_text(const char *text)
 {
     for (; *text; text++) {

@@ -12,14 +12,15 @@
 
 enum {
     LINE_BYTES = 92,
-    FEW        = 12, /* settings that the short help of a verb describes one by one */
+    FEW        = 12, /* most settings that the short help of a verb describes one by one */
 };
 
 const char *const cpl_help_about = "Couplet trains, inspects and evaluates Mixture-of-Experts "
                                    "language models, with or without the "
                                    "expert-router coupling loss.";
 
-/* A heading or the name of a section: in bold on a terminal, unless https://no-color.org. */
+/* Prints a heading or the name of a section: bold on a terminal, unless NO_COLOR is set
+ * (https://no-color.org). */
 static void print_bold(FILE *out, const char *text)
 {
     const char *plain = getenv("NO_COLOR");
@@ -68,7 +69,7 @@ void cpl_help_family(FILE *out, const char *word)
     fprintf(out, "\ncouplet %s WORD --help describes one.\n", word);
 }
 
-/* Appends the setting that a flag gives, if --set can give it too. */
+/* Appends the name of the setting that a flag gives, if --set can give it too. */
 static void describe_setting(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag)
 {
     for (size_t f = 0; flag->setting && f < verb->n_flags; f++)
@@ -91,7 +92,7 @@ void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag
     describe_setting(out, verb, flag);
 }
 
-/* The forms of use, a line of the table each. */
+/* Prints the forms of use, one line of the table each. */
 static void print_usage(FILE *out, const cpl_verb *verb)
 {
     print_heading(out, "Usage:");
@@ -152,7 +153,7 @@ static size_t count_in(const cpl_verb *verb, const cpl_section *section, has_set
     return n;
 }
 
-/* The section and those of its settings that the verb has, each described. */
+/* Prints the section and a description of each of its settings that the verb has. */
 static cpl_status print_section(FILE *out, const cpl_verb *verb, const cpl_section *section,
                                 has_setting *has)
 {
@@ -193,7 +194,7 @@ static cpl_status print_first_settings(FILE *out, const cpl_verb *verb, const cp
     return CPL_OK;
 }
 
-/* A line for each section. */
+/* Prints a line for each section. */
 static void list_sections(FILE *out, const cpl_verb *verb, const cpl_section *sections)
 {
     print_heading(out, "\nSections of settings, and how many each has:");
@@ -240,7 +241,7 @@ static cpl_status no_such_topic(const cpl_verb *verb, const cpl_section *section
     return cpl_settings_unknown(CPL_ERR_USAGE, sections, CPL_N_SECTIONS, topic);
 }
 
-/* A section, or a setting. */
+/* Prints the help of a section or of a setting. */
 static cpl_status print_topic(FILE *out, const cpl_verb *verb, const char *topic)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -270,7 +271,7 @@ cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const char *topic)
     return verb->settings ? print_settings(out, verb, whole) : CPL_OK;
 }
 
-/* Or a section of settings, if it is no verb. */
+/* Returns true if the word is a setting or a section of settings and not a verb. */
 static bool is_setting(const char *word)
 {
     cpl_section sections[CPL_N_SECTIONS];

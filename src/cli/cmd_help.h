@@ -9,18 +9,19 @@
 #include "cli/arguments/verb.h"
 #include "train/config/settings.h"
 
-/* The verbs, a line each. */
+/* Prints the verbs, one line each. */
 void cpl_help_general(FILE *out);
 
-/* The verbs that begin with `word`. */
+/* Prints the verbs that begin with `word`. */
 void cpl_help_family(FILE *out, const char *word);
 
-/* One verb: usage, what it does, every flag and, if there are many settings, their sections.
- * `topic`: a section, each of its settings; a setting; or "all", with every setting. CPL_ERR_USAGE
- * with the nearest name if the verb has no such settings. */
+/* Prints the help of one verb: usage, description, all flags and, if there are many settings, their
+ * sections. `topic` NULL: this; the name of a section: each of its settings; of a setting: that
+ * one; "all": this and all settings. CPL_ERR_USAGE, with the nearest name, if the verb has no such
+ * settings. */
 CPL_NODISCARD cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const char *topic);
 
-/* Appends the sentence of a flag, with what its value must be and its default. */
+/* Appends the help text of a flag, with the allowed values and the default. */
 void cpl_help_describe(cpl_text *out, const cpl_verb *verb, const cpl_flag *flag);
 
 /* The program's description of itself, for help and the manual. */

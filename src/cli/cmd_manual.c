@@ -6,7 +6,7 @@
 #include "cli/arguments/flags.h"
 #include "cli/cmd_help.h"
 
-/* Escapes text that man would interpret; a line end begins a paragraph. */
+/* Prints text with the characters that man interprets escaped; a line end begins a paragraph. */
 static void print_text(const char *text)
 {
     bool begins = true;

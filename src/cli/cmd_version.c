@@ -35,7 +35,8 @@ static void print_build(void)
     row("flags", COUPLET_FLAGS);
 }
 
-/* Versions found at run time, not those of compilation, if the library reports them. */
+/* Prints the versions found at run time, or those of compilation if a library does not report
+ * one. */
 static void print_libraries(void)
 {
     const dnnl_version_t *dnnl = dnnl_version();
@@ -50,7 +51,7 @@ static void print_libraries(void)
     printf("%-14s %u.%u.%u\n", "xxHash", xxhash / 10000, xxhash / 100 % 100, xxhash % 100);
 }
 
-/* Whether `word` is among the blank-separated words of `line`. */
+/* Returns true if `word` is among the blank-separated words of `line`. */
 static bool has_word(const char *line, const char *word)
 {
     size_t length = strlen(word);
@@ -59,7 +60,7 @@ static bool has_word(const char *line, const char *word)
     return false;
 }
 
-/* Those features that matter to the kernels and that Linux lets programs use. */
+/* Prints the processor's features that the kernels use and that Linux lets programs use. */
 static void print_features(void)
 {
     static const char *const features[] = {"avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"};
@@ -74,7 +75,8 @@ static void print_features(void)
     printf("%s\n", any ? "" : " none of those that matter here");
 }
 
-/* The policy that libgomp read from the environment when it was loaded; see main.c. */
+/* Prints the waiting policy that libgomp read from the environment when it was loaded; see
+ * main.c. */
 static void print_waiting(void)
 {
     const char *policy = getenv("OMP_WAIT_POLICY"), *count = getenv("GOMP_SPINCOUNT");

@@ -1,8 +1,9 @@
 /* main.c - the program: finds the verb, reads its flags, runs it, reports failures.
  *
  * Room:  cli.
- * Exit:  0 done; 1 the input or the system is at fault; 2 wrong use (verb, flag, --set); by the
- *        signal that requested the stop, which a shell shows as 130 (SIGINT) or 143 (SIGTERM). */
+ * Exit:  0: success; 1: a fault of the input or the system; 2: wrong use (verb, flag, --set). After
+ *        a stop the program ends by the signal that requested it, which a shell shows as 130
+ *        (SIGINT) or 143 (SIGTERM). */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static void bound_spinning(char **argv)
     (void)execv(program, argv); /* returns if it fails: then the default policy holds */
 }
 
-/* s3://..., or HTTPS://... */
+/* Returns true if the word has an unknown scheme: s3://..., or HTTPS://... in capitals. */
 static bool has_other_scheme(const char *word)
 {
     const size_t letters =
@@ -51,7 +52,7 @@ static bool has_other_scheme(const char *word)
     return letters && strncmp(word + letters, "://", 3) == 0 && !cpl_remote_is(word);
 }
 
-/* Only an inspection can do with parts of a file. */
+/* Refuses names of servers for verbs that need whole files; only inspect reads parts of a file. */
 static cpl_status refuse_remote(const cpl_arguments *args)
 {
     for (int i = 0; i < args->n_words; i++)

@@ -24,8 +24,8 @@ bool cpl_verb_is_family(const char *word)
     return false;
 }
 
-/* Fails with the nearest of the names that are allowed in place of `word`: second words of
- * `family`, or first words if it is NULL. */
+/* Fails with the name nearest to `word` among the second words of `family`, or among the first
+ * words if `family` is NULL. */
 static cpl_status no_such_verb(const char *word, const char *family)
 {
     enum { BYTES = 32 };

@@ -8,8 +8,8 @@
 #include "io/file.h"
 #include "settings/yaml.h"
 
-/* Whether one of the blank-separated words is the setting or its section; a later word with a minus
- * before it takes it out again. */
+/* Returns true if one of the blank-separated words names the setting or its section and no later
+ * word with a minus sign removes it. */
 static bool are_named(const char *words, const cpl_setting *setting)
 {
     char dotted[CPL_SETTING_NAME_BYTES];
@@ -32,7 +32,7 @@ bool cpl_verb_lists(const cpl_verb *verb, const cpl_setting *setting)
     return strcmp(verb->settings, "*") == 0 || are_named(verb->settings, setting);
 }
 
-/* Whether `assignment` is NAME or NAME=VALUE of the setting. */
+/* Returns true if `assignment` is NAME or NAME=VALUE of the setting. */
 static bool assigns(const char *assignment, const cpl_setting *setting)
 {
     char dotted[CPL_SETTING_NAME_BYTES];
@@ -62,8 +62,8 @@ static cpl_status check_set(const cpl_configuration *c, const cpl_verb *verb, co
     return CPL_OK;
 }
 
-/* Appends "SECTION.NAME=VALUE" of a flag that is another form of a setting. Text is literal: quotes
- * and colons in it have no meaning. */
+/* Appends "SECTION.NAME=VALUE" for a flag that is another form of a setting. Text is literal:
+ * quotes and colons in it have no meaning. */
 static void write_assignment(cpl_text *out, const cpl_flag *flag, const char *value)
 {
     cpl_text_printf(out, "%s", flag->setting);
@@ -75,7 +75,7 @@ static void write_assignment(cpl_text *out, const cpl_flag *flag, const char *va
         cpl_text_printf(out, "%s", value);
 }
 
-/* Sets `assignment`; appends the value that its setting then has. */
+/* Applies `assignment` and appends the value that its setting then has. */
 static cpl_status assign(cpl_configuration *c, const char *assignment, bool *given, cpl_text *value)
 {
     char dotted[CPL_SETTING_NAME_BYTES];
@@ -135,7 +135,7 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
     memset(c, 0, sizeof *c);
     cpl_settings_sections(c->sections);
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
-    if (file) { /* once before it is read: wrong use is reported before a wrong file */
+    if (file) { /* once before the file is read: wrong use is reported before a wrong file */
         CPL_TRY_DONE(apply_flags(c, args, NULL));
         if (cpl_path_is_folder(file))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,

@@ -24,7 +24,7 @@ cpl_setting cpl_flag_as_setting(const cpl_flag *flag)
     return setting;
 }
 
-/* Index of the flag whose name is the `length` bytes at `name`; -1 if there is none. */
+/* Returns the index of the flag whose name is the `length` bytes at `name`, or -1. */
 static int find_flag(const cpl_verb *verb, const char *name, size_t length)
 {
     for (size_t f = 0; f < verb->n_flags; f++)
@@ -66,7 +66,7 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
                     name, verb->name);
 }
 
-/* Fills `own` with those that the verb takes, a section each; returns how many. */
+/* Fills `own` with the settings that the verb takes, one section for each; returns their number. */
 static size_t settings_of(cpl_section own[CPL_N_SETTINGS], const cpl_verb *verb)
 {
     cpl_section all[CPL_N_SECTIONS];
@@ -79,7 +79,7 @@ static size_t settings_of(cpl_section own[CPL_N_SETTINGS], const cpl_verb *verb)
     return n;
 }
 
-/* Refuses a flag without its dashes, and a setting without --set or in several words: `word` begins
+/* Refuses a flag without its dashes, and a setting without --set or in several words. `word` begins
  * with its name. */
 static cpl_status check_no_name(const cpl_verb *verb, const char *word, int n_more,
                                 char *const *more)
@@ -112,7 +112,7 @@ static cpl_status check_no_name(const cpl_verb *verb, const char *word, int n_mo
                     cpl_setting_dotted(name, s), *value ? value : "VALUE");
 }
 
-/* Takes `text` as the value of flag `f`, checking it. */
+/* Checks `text` and stores it as the value of flag `f`. */
 static cpl_status take_value(cpl_arguments *args, size_t f, const char *text)
 {
     const cpl_flag *flag = &args->verb->flags[f];
@@ -131,7 +131,7 @@ static cpl_status take_value(cpl_arguments *args, size_t f, const char *text)
     return status == CPL_ERR_INPUT ? CPL_FAIL(CPL_ERR_USAGE, "%s", cpl_last_error()) : status;
 }
 
-/* Reads the flag in words[*at], and the next word if that is its value. */
+/* Reads the flag in words[*at], and the next word if it is the flag's value. */
 static cpl_status take_flag(cpl_arguments *args, int *at, int count, char *const *words)
 {
     const char *word = words[*at], *equals = strchr(word, '=');
@@ -189,7 +189,8 @@ static cpl_status take_all(cpl_arguments *args, int count, char *const *words)
     return CPL_OK;
 }
 
-/* What only the whole shows: defaults of flags not given, required ones, the number of words. */
+/* Sets the defaults of flags not given and checks required flags and the number of words, once all
+ * words are read. */
 static cpl_status check_all(cpl_arguments *args)
 {
     const cpl_verb *verb = args->verb;
@@ -343,7 +344,7 @@ cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *
     return CPL_OK;
 }
 
-/* "5" or "5-7" and what ends it; false if it is neither. */
+/* Reads "5" or "5-7" and moves past it; returns false for any other text. */
 static bool read_range(const char **at, int64_t *first, int64_t *last)
 {
     char *end = NULL;

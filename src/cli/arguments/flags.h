@@ -2,7 +2,7 @@
  *
  * Room:  cli/arguments.
  * Forms: --name VALUE, --name=VALUE, --switch; flags and other arguments in any order; after --
- *        everything is an argument. A VALUE that begins with -- must be written --name=VALUE. */
+  *        every word is an argument. A VALUE that begins with -- must be written --name=VALUE. */
 #ifndef CPL_CLI_ARGUMENTS_FLAGS_H
 #define CPL_CLI_ARGUMENTS_FLAGS_H
 
@@ -11,65 +11,70 @@
 
 struct cpl_arguments {
     const cpl_verb *verb;
-    const char **words; /* the arguments that are no flags; owned array, borrowed words */
+    const char **words; /* (n_words) the arguments that are not flags; owned array, borrowed
+                           words */
     int n_words;
     const char **sets; /* the values of --set in their order; owned array */
     int n_sets;
-    bool help;          /* --help or -h is among them: nothing else was checked */
-    char *const *given; /* (n_given) every word, from that of the verb on; borrowed */
+    bool help;          /* --help or -h is among the words: nothing else was checked */
+    char *const *given; /* (n_given) all words, beginning with the verb's; borrowed */
     int n_given;
     const char *topic; /* the word after --help: a section, a setting or all; NULL: none */
     struct {           /* by index in verb->flags */
         bool given;
-        const char *text; /* given, or the default, or NULL */
-        int64_t integer;  /* of INT; the index of CHOICE */
-        double number;    /* of NUMBER */
+        const char *text; /* the given text, else the default, else NULL */
+        int64_t integer;  /* value of an INT flag, index of a CHOICE flag */
+        double number;    /* value of a NUMBER flag */
     } flag[CPL_MOST_FLAGS];
 };
 
-/* Reads the `count` words after the verb. CPL_ERR_USAGE: an unknown flag (with the nearest), a
- * value missing, out of bounds or too many, a required flag missing, too few or too many words. */
+/* Reads the `count` words after the verb. CPL_ERR_USAGE: an unknown flag (the error suggests the
+ * nearest name); a missing, superfluous or out-of-bounds value; a missing required flag; too few or
+ * too many words. */
 CPL_NODISCARD cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb *verb, int count,
                                             char *const *words);
 void cpl_arguments_free(cpl_arguments *args);
 
-/* The flag called `name` ("--out"), which the verb's table must have. INT, NUMBER and CHOICE must
- * have been given or have a default. */
+/* Look up the flag called `name` ("--out"), which the verb's table must have. A flag of kind INT,
+ * NUMBER or CHOICE must have been given or have a default. */
 bool cpl_flag_given(const cpl_arguments *args, const char *name);
-bool cpl_flag_on(const cpl_arguments *args, const char *name);          /* of a SWITCH */
-const char *cpl_flag_text(const cpl_arguments *args, const char *name); /* NULL: not given */
+bool cpl_flag_on(const cpl_arguments *args, const char *name);          /* SWITCH flags only */
+const char *cpl_flag_text(const cpl_arguments *args, const char *name); /* NULL: neither given nor
+                                                                           default */
 int64_t cpl_flag_int(const cpl_arguments *args, const char *name);
 double cpl_flag_number(const cpl_arguments *args, const char *name);
 int cpl_flag_choice(const cpl_arguments *args, const char *name);
 
-/* Whether the verb's table has this flag. */
+/* Returns true if the verb's table has this flag. */
 bool cpl_flag_known(const cpl_arguments *args, const char *name);
 
 /* CPL_ERR_USAGE if both flags are given. */
 CPL_NODISCARD cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one,
                                            const char *other);
 
-/* CPL_ERR_USAGE "VERB FORM does not take FLAG" if a flag is given that is none of the `n` names.
- * Names may be settings: --set may then give these, and no other. */
+/* CPL_ERR_USAGE "VERB FORM does not take FLAG" if a flag other than the `n` names is given. Names
+ * may be settings: --set may then give only these. */
 CPL_NODISCARD cpl_status cpl_flags_only(const cpl_arguments *args, const char *form,
                                         const char *const *names, size_t n);
 
-/* Values that are lists or sizes: "1,2,0.5", "0,5-7", "4G". Every failure but that of memory is
- * CPL_ERR_USAGE with a sentence that names the flag. */
+/* Values that are lists or sizes: "1,2,0.5", "0,5-7", "4G". Every failure except CPL_ERR_MEMORY is
+ * CPL_ERR_USAGE with an error that names the flag. */
 
-/* Sets numbers [at most `most`] in rising order, each in [low, high], none twice. */
+/* Sets numbers[*count], at most `most`, in rising order; each lies in [low, high] and occurs
+ * once. */
 CPL_NODISCARD cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *flag,
                                            const char *text, double low, double high);
 
-/* Sets the numbers of "0,5-7" in rising order, each once, at most 100,000; owned by the caller
- * (cpl_free). */
+/* Sets the numbers of "0,5-7" in rising order, each once, at most 100,000. The caller frees them
+ * with cpl_free. */
 CPL_NODISCARD cpl_status cpl_parse_ranges(int64_t **numbers, int64_t *count, const char *flag,
                                           const char *text);
 
-/* Sets bytes from "4G", "512M", "1.5GiB", "100K" or a plain number; powers of 1024. */
+/* Sets the bytes that "4G", "512M", "1.5GiB", "100K" or a plain number mean; units are powers of
+ * 1024. */
 CPL_NODISCARD cpl_status cpl_parse_bytes(double *bytes, const char *flag, const char *text);
 
-/* A flag of kind INT, NUMBER or CHOICE as a setting without section. */
+/* Returns a flag of kind INT, NUMBER or CHOICE as a setting without a section. */
 cpl_setting cpl_flag_as_setting(const cpl_flag *flag);
 
 #endif /* CPL_CLI_ARGUMENTS_FLAGS_H */

@@ -14,7 +14,7 @@
 #include "io/json.h"
 #include "remote/remote.h"
 
-/* The flags of results, and the texts of their lines. */
+/* Flags of results, and the words printed before their paths. */
 static const struct result {
     const char *flag, *word;
 } results[] = {
@@ -22,7 +22,7 @@ static const struct result {
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
-/* NULL if the verb has no such flag, or it is not given. */
+/* Returns the flag's value; NULL if the verb has no such flag or it is not given. */
 static const char *path_of(const cpl_arguments *args, const char *flag)
 {
     return cpl_flag_known(args, flag) ? cpl_flag_text(args, flag) : NULL;
@@ -79,7 +79,7 @@ static bool begins(const char *path, const char *with)
     return is;
 }
 
-/* Whether the JSON object or the tensors of a file have one of the members. */
+/* Returns true if the JSON object or the tensors of a file have one of the members. */
 static bool has_one(const json_t *object, const cpl_safetensors *tensors, const char *members)
 {
     char name[32];
@@ -95,7 +95,7 @@ static bool has_one(const json_t *object, const cpl_safetensors *tensors, const 
     return false;
 }
 
-/* Whether a file holds what this flag writes, or nothing yet. */
+/* Returns true if the file is empty or holds what this flag writes. */
 static bool is_result(const char *path, const char *flag, const char *members)
 {
     struct stat there;
@@ -115,7 +115,8 @@ static bool is_result(const char *path, const char *flag, const char *members)
     return is;
 }
 
-/* --overwrite replaces results, but not weights or rows that are named by mistake. */
+/* Refuses an existing file. --overwrite replaces results, but not weights or rows named by
+ * mistake. */
 static cpl_status check_new(const cpl_arguments *args, const char *flag, const char *members)
 {
     const char *path = path_of(args, flag);
@@ -131,7 +132,7 @@ static cpl_status check_new(const cpl_arguments *args, const char *flag, const c
                     flag, path, args->verb->name);
 }
 
-/* Better now than after all the work. */
+/* Checks that the file can be written, before the work is done. */
 static cpl_status check_file_place(const char *path)
 {
     cpl_status status = CPL_OK;

@@ -1,8 +1,8 @@
 /* verb.h - a verb of the program: its words, its flags, its function.
  *
- * Room:  cli/arguments. To add one: write cmd_<name>.c with a `const cpl_verb cpl_verb_<name>` and add its
- *        line to verbs.def. Parsing, --help, the manual page and the completion of shells are made
- *        from the tables; none of them is written by hand. */
+ * Room:  cli/arguments. To add one: write cmd_<name>.c with a `const cpl_verb cpl_verb_<name>` and
+ *        add its line to verbs.def. Parsing, --help, the manual page and the completion of shells
+ *        are made from the tables; none of them is written by hand. */
 #ifndef CPL_CLI_ARGUMENTS_VERB_H
 #define CPL_CLI_ARGUMENTS_VERB_H
 
@@ -17,7 +17,7 @@ typedef enum cpl_flag_kind {
     CPL_FLAG_SWITCH, /* takes no value */
     CPL_FLAG_TEXT,   /* taken literally */
     CPL_FLAG_FILE,   /* a text that shells complete as a file */
-    CPL_FLAG_FOLDER, /* ... as a folder */
+    CPL_FLAG_FOLDER, /* a text that shells complete as a folder */
     CPL_FLAG_SET,    /* may be given several times: --set */
     CPL_FLAG_INT,
     CPL_FLAG_NUMBER,
@@ -25,23 +25,25 @@ typedef enum cpl_flag_kind {
 } cpl_flag_kind;
 
 typedef struct cpl_flag {
-    const char *name; /* with its dashes: "--out" */
+    const char *name; /* including its dashes: "--out" */
     cpl_flag_kind kind;
-    const char *value_name; /* of its value, "RUN"; NULL for SWITCH */
+    const char *value_name; /* name of the value in help, "RUN"; SWITCH: NULL */
     const char *help;
-    const char *default_value; /* the value when it is not given; NULL: none */
-    double low, high;          /* bounds of INT and NUMBER, both allowed */
-    const char *unit;          /* of INT and NUMBER, may be NULL; of CHOICE the words */
+    const char *default_value; /* the value if the flag is not given; NULL: no default */
+    double low, high;          /* bounds of INT and NUMBER, inclusive */
+    const char *unit;          /* INT and NUMBER: unit of the value, may be NULL; CHOICE: the
+                                  words */
     bool required;
     const char
-        *setting; /* NULL, or the setting it is another way to give: "data.split"; of a SWITCH
-                            with the value, "data.strip=false" */
-    void (*offer)(cpl_text *words); /* appends what shells offer as its value, with blanks between;
-                                       several go with commas; NULL: nothing */
+        *setting; /* the setting that the flag gives: "data.split", of a SWITCH with the value,
+                     "data.strip=false"; NULL: no setting */
+    void (*offer)(cpl_text *words); /* appends the values that shells offer, separated by blanks; a
+                                       value may be several words joined by commas; NULL: no
+                                       offer */
 } cpl_flag;
 
-/* Rows of a verb's table: CPL_FLAG(name, KIND, value_name, help, .other = ...), and of a SWITCH
- * CPL_SWITCH(name, help, .other = ...). */
+/* Rows of a verb's table: CPL_FLAG(name, KIND, value_name, help, .other = ...), or CPL_SWITCH(name,
+ * help, .other = ...) for a SWITCH. */
 #define CPL_FLAG(flag, KIND, value, ...)                                                           \
     {                                                                                              \
         .name = flag, .kind = CPL_FLAG_##KIND, .value_name = value, .help = __VA_ARGS__            \
@@ -62,25 +64,25 @@ typedef struct cpl_flag {
              .default_value = "0", .low = 0, .high = 4096, .unit = "threads",                      \
              .setting = "compute.threads")
 
-enum { CPL_MOST_FLAGS = 32 }; /* of one verb */
+enum { CPL_MOST_FLAGS = 32 }; /* largest number of flags of one verb */
 
 typedef struct cpl_arguments cpl_arguments;
 
 typedef struct cpl_verb {
     const char *name;    /* "train"; "tokenize encode" for a verb of two words */
     const char *summary; /* one line: begins with a verb in lower case, no full stop */
-    const char *usage;   /* what follows the name; a line each for several forms */
-    const char *about;   /* paragraphs of full sentences, a line each; may be NULL */
-    int least, most;     /* arguments that are no flags; most -1: any number */
+    const char *usage;   /* the words after the name; one line for each form */
+    const char *about;   /* paragraphs of full sentences, one line each; may be NULL */
+    int least, most;     /* number of arguments that are not flags; `most` -1: no limit */
     const cpl_flag *flags;
     size_t n_flags;
-    /* What --set may name, in addition to the settings of the flags: "erc -erc.draws train.seed" is
-     * all of erc but one, and one of train; "*": all; NULL: none. */
+    /* Settings that --set may name in addition to those of the flags: "erc -erc.draws train.seed"
+     * is all of erc except one, and one of train; "*": all; NULL: none. */
     const char *settings;
-    const char *first; /* those that one needs first, for the short help; may be NULL */
+    const char *first; /* settings that a beginner needs, for the short help; may be NULL */
     bool hidden;       /* not shown in the list of verbs */
     bool afar;         /* its words may name checkpoints on a server */
-    bool over_ranks;   /* may run as several processes of mpirun; without: in one alone */
+    bool over_ranks;   /* true: may run as several processes of mpirun; false: as one only */
 
     /* Runs the verb. main reports a failure and turns it into the exit code. */
     cpl_status (*run)(const cpl_arguments *args);
@@ -90,18 +92,18 @@ typedef struct cpl_verb {
 #include "cli/arguments/verbs.def"
 #undef CPL_VERB
 
-/* All of them, in the order of verbs.def; NULL ends the list. */
+/* All verbs in the order of verbs.def; NULL ends the list. */
 extern const cpl_verb *const cpl_verbs[];
 
-/* The verb whose words begin `words` (of `count`); `*used` is how many they are. CPL_ERR_USAGE with
- * the nearest name if there is none. */
+/* Sets `*verb` to the verb whose name begins `words` [count], and `*used` to the number of words in
+ * its name. CPL_ERR_USAGE, with the nearest name, if there is no such verb. */
 CPL_NODISCARD cpl_status cpl_verb_find(const cpl_verb **verb, int *used, int count,
                                        const char *const *words);
 
-/* Whether a verb of two words begins with `word`: "tokenize". */
+/* Returns true if a verb of two words begins with `word`: "tokenize". */
 bool cpl_verb_is_family(const char *word);
 
-/* Whether a member of the family `word`. */
+/* Returns true if the verb is a member of the family `word`. */
 bool cpl_verb_is_of(const cpl_verb *verb, const char *word);
 
 #endif /* CPL_CLI_ARGUMENTS_VERB_H */

@@ -14,7 +14,7 @@
 
 /* ---- the line ---- */
 
-/* Fields, with two blanks between them. */
+/* Text of the fields, separated by two blanks. */
 typedef struct fields {
     char text[512];
     size_t length;
@@ -30,7 +30,7 @@ CPL_PRINTF(2, 3) static void add(fields *f, const char *format, ...)
     f->length += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* "  4:07 left" or "  2:04:07 left"; nothing while it is unknown. */
+/* Adds "  4:07 left" or "  2:04:07 left"; nothing if the time is unknown. */
 static void add_left(fields *f, double seconds)
 {
     if (!(seconds < 1e9)) return;
@@ -46,8 +46,8 @@ static int columns_for_bar(FILE *out)
     return cpl_ranks_is_silent() ? 0 : cpl_terminal_columns(out);
 }
 
-/* How much of the text fits, without cutting a field if it has several. No character has more
- * columns than bytes. */
+/* Returns the number of bytes that fit into `room` columns, without cutting a field if there are
+ * several. A character has at most as many columns as bytes. */
 static size_t fitting(const fields *f, size_t room)
 {
     size_t length = f->length;
@@ -81,7 +81,7 @@ static void draw(FILE *out, double done, double total, const fields *f)
 
 static const double often = 0.1, seldom = 10; /* seconds */
 
-/* Whether so much time has passed since the last drawing; at first a bar is due. */
+/* Returns true if `seconds` have passed since the last drawing, and at the first call. */
 static bool is_due(double seconds)
 {
     static double shown;
@@ -113,7 +113,8 @@ void cpl_progress_begin(cpl_progress *p, const cpl_train_facts *facts)
     };
 }
 
-/* Steps with evaluations and checkpoints between them make the mean longer than one step. */
+/* Returns the seconds left by the mean time of a step, which includes evaluations and
+ * checkpoints. */
 static double seconds_left(const cpl_progress *p, int64_t step)
 {
     double done = (double)(step - p->first_step + 1);
@@ -140,7 +141,7 @@ static fields fields_of_step(const cpl_progress *p, const cpl_metrics *m)
     add(&f, "%lld/%lld  loss %.4f  %.0f tok/s", (long long)m->step, (long long)p->last_step,
         m->loss, speed);
     add_left(&f, seconds_left(p, m->step));
-    /* Every auxiliary loss that is part of the step's total, unweighted. */
+    /* Adds each auxiliary loss that is part of the step's total, unweighted. */
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++)
         if (m->aux[i].computed && m->aux[i].weight > 0)
             add(&f, "  %s %#.3g", cpl_aux_losses[i].name, m->aux[i].value);
@@ -174,7 +175,7 @@ void cpl_progress_saved(int64_t step)
 
 /* ---- eval ---- */
 
-/* The questions that are done in this run give the speed. */
+/* The speed is that of the questions answered in this run. */
 static fields fields_of_eval(const cpl_eval_bar *b)
 {
     const double done = b->finished + b->now, seconds = cpl_seconds_now() - b->began;

@@ -18,9 +18,9 @@
 void cpl_output_prepare(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* the same for a file that may not grow */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes fails too */
     cpl_json_watch_memory();
-    /* Opened the wrong way round, so that using a stream that was closed still fails. */
+    /* Opened in the wrong mode, so that the use of a stream that was closed still fails. */
     bool sound = true;
     for (int stream = 0; stream <= 2 && sound; stream++)
         sound = fcntl(stream, F_GETFD) >= 0 || open("/dev/null", stream ? O_RDONLY : O_WRONLY) >= 0;
@@ -34,7 +34,7 @@ bool cpl_output_unread(void)
     return unread;
 }
 
-/* Checks with the system: errno is that of the last write, and an earlier one may have failed. */
+/* Asks the system: errno is of the last write, and an earlier write may have failed. */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};
@@ -79,7 +79,7 @@ cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool
     return made;
 }
 
-/* In one write: the sentences of two processes that write at the same time are not mixed. */
+/* Uses one write, so that the sentences of processes that write at the same time are not mixed. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence)
 {
     cpl_terminal_clear_line();
@@ -124,7 +124,7 @@ cpl_status cpl_output_verdict(cpl_text *sentences)
     return status;
 }
 
-static void say(void *info, cpl_log_level level, const char *sentence)
+static void write_message(void *info, cpl_log_level level, const char *sentence)
 {
     FILE *out = level == CPL_LOG_WARN ? stderr : info;
     fflush(stdout); /* keeps the order of the two streams on a terminal */
@@ -133,12 +133,12 @@ static void say(void *info, cpl_log_level level, const char *sentence)
 
 cpl_log cpl_output_log(FILE *info)
 {
-    return (cpl_log){.say = say, .ctx = info};
+    return (cpl_log){.say = write_message, .ctx = info};
 }
 
 static bool is_stdout(const char *path)
 {
-    return strcmp(path, "/dev/stdout") == 0; /* it may lead to a file that was just begun */
+    return strcmp(path, "/dev/stdout") == 0; /* the standard output may be a new file */
 }
 
 bool cpl_output_is_stream(const char *path)
@@ -169,7 +169,7 @@ cpl_status cpl_output_json(json_t *object, const char *what, const char *path, s
     json_decref(object);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for %s", what);
     size_t length = strlen(text);
-    text[length]  = '\n'; /* over the NUL: the length is given */
+    text[length]  = '\n'; /* replaces the NUL, since the length is passed */
     cpl_status status =
         cpl_output_file(strcmp(path, "-") == 0 ? "/dev/stdout" : path, text, length + 1);
     cpl_json_text_free(text);

@@ -13,56 +13,62 @@
 #include "base/text.h"
 #include "report/grid.h"
 
-/* First of all: output to terminals is filtered (terminal.h), a closed pipe fails a write and sends
- * no signal, and a file opened later cannot take the place of a standard stream that was closed. */
+/* Prepares the standard streams and must be called first: output to terminals is filtered
+ * (terminal.h), a write to a closed pipe fails and sends no signal, and a file opened later cannot
+ * take the place of a standard stream that was closed. */
 void cpl_output_prepare(void);
 
-/* Whether cpl_output_check failed because the reader of a pipe has closed it, as `head` does. That
- * is not reported. */
+/* Returns true if cpl_output_check failed because the reader of a pipe has closed it, as `head`
+ * does. Such a failure is not reported. */
 bool cpl_output_unread(void);
 
-/* Prints words from a file (names, labels) within a line: line ends are \x0a in them, tabs \x09. */
+/* Prints words from a file (names, labels) within a line; line ends in them become \x0a, tabs
+ * \x09. */
 void cpl_output_words(FILE *out, const char *words);
 
-/* The same, filled up with blanks to a width. */
+/* Prints a name in the same way and fills it up with blanks to `width` columns. */
 void cpl_output_name(FILE *out, const char *name, int width);
 
-/* Prints a sentence as one line, after a bar has been erased; text quoted in it is escaped in the same way. */
+/* Prints a sentence as one line, after a bar has been erased; text quoted in it is escaped in the
+ * same way. */
 void cpl_output_sentence(FILE *out, const char *before, const char *sentence);
 
-/* Prints the text up to `end`, broken between words into lines of at most `most` bytes, from a
- * column on. Further lines are indented by `indent` blanks, and so is the first from column 0. "\n"
- * begins a paragraph. */
+/* Prints the text up to `end`, broken between words into lines of at most `most` bytes. The first
+ * line begins at `column`; further lines, and the first if `column` is 0, are indented by `indent`
+ * blanks. "\n" begins a paragraph. */
 void cpl_output_wrapped(FILE *out, int most, int column, int indent, const char *text,
                         const char *end);
 
-/* Prints the sentences and frees them; a report's verdict. CPL_ERR_MEMORY if they are incomplete. */
+/* Prints the sentences of a report's verdict and frees them. CPL_ERR_MEMORY if they are
+ * incomplete. */
 CPL_NODISCARD cpl_status cpl_output_verdict(cpl_text *sentences);
 
-/* Prints a table that was made with this status to standard output, and frees the pool of its
- * texts. */
+/* Prints a table on standard output if `made`, the status of making it, is CPL_OK, and frees the
+ * pool of its texts. */
 CPL_NODISCARD cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool);
 
-/* CPL_ERR_IO if something written to standard output did not arrive (a full disk, a closed pipe).
- * A verb that writes for long calls it now and then; main calls it at the end. */
+/* CPL_ERR_IO if a write to standard output has failed (a full disk, a closed pipe). A verb that
+ * writes for a long time calls it repeatedly; main calls it at the end. */
 CPL_NODISCARD cpl_status cpl_output_check(void);
 
-/* A log that writes information as lines to `info` (stdout or stderr) and warnings to stderr, as
- * "warning: SENTENCE". */
+/* Returns a log that writes information as lines to `info` (stdout or stderr) and warnings to
+ * stderr, as "warning: SENTENCE". */
 cpl_log cpl_output_log(FILE *info);
 
-/* Whether writing to this path replaces no file: the standard output, a device, a pipe. */
+/* Returns true if writing to this path replaces no file: it is the standard output, a device or a
+ * pipe. */
 bool cpl_output_is_stream(const char *path);
 
-/* Writes a whole file, atomically, or into a stream. */
+/* Writes a whole file atomically, or the bytes into a stream. */
 CPL_NODISCARD cpl_status cpl_output_file(const char *path, const void *bytes, size_t length);
 
 /* Writes the object to the file, atomically, or to standard output if `path` is -, indented by one
- * and with jansson's further `flags`. Takes the object over; NULL is CPL_ERR_MEMORY, of `what`. */
+ * blank and with jansson's further `flags`. Frees the object. NULL: CPL_ERR_MEMORY, whose error
+ * names `what`. */
 CPL_NODISCARD cpl_status cpl_output_json(json_t *object, const char *what, const char *path,
                                          size_t flags);
 
-/* Appends all bytes of the standard input. CPL_ERR_INPUT beyond `most_bytes`. */
+/* Appends all bytes of the standard input. CPL_ERR_INPUT if there are more than `most_bytes`. */
 CPL_NODISCARD cpl_status cpl_output_read_input(cpl_text *out, size_t most_bytes);
 
 #endif /* CPL_CLI_TERMINAL_OUTPUT_H */

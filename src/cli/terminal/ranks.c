@@ -17,17 +17,18 @@
 #include "parallel/mpi.h"
 #include "tensor/backend/backend.h"
 
-static const double grace_s = 5; /* in which a rank ends by itself after another was lost */
+static const double grace_s = 5; /* seconds that a rank has to end in order after another was
+                                    lost */
 
-static const double first_s = 50; /* in which all ranks come so far that they watch each other */
+static const double first_s      = 50; /* seconds until all ranks watch each other */
 static const char at_the_start[] = "at the start";
 
 static cpl_ranks ranks;
 static cpl_group world;
 static cpl_alive *alive;
 static bool begun;
-static bool met;         /* the ranks were a group once */
-static atomic_bool said; /* the loss was reported */
+static bool met;         /* the ranks have been a group */
+static atomic_bool said; /* a failure has been reported */
 
 static void pause_for(double seconds)
 {
@@ -42,11 +43,11 @@ static void *end_later(void *unused)
 {
     (void)unused;
     pause_for(grace_s);
-    _exit(1); /* a checkpoint is whole at every moment */
+    _exit(1); /* safe at any time: a checkpoint is always complete */
 }
 
-/* Reports why the ranks end, if that was not done before. Two threads may come here, and the process
- * must not end while one of them writes. */
+/* Reports why the ranks end, unless it has been reported. Two threads may call this, and the
+ * process must not end while one of them writes. */
 static void say_once(const char *sentence)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,15 +59,15 @@ static void say_once(const char *sentence)
     CPL_ASSERT(pthread_mutex_unlock(&lock) == 0);
 }
 
-/* Rank 0 reports the loss of another rank, and rank 1 that of rank 0, which reports an error of its
- * own itself. */
+/* Rank 0 reports the loss of another rank, and rank 1 the loss of rank 0, unless rank 0 failed with
+ * an error, which it reports itself. */
 static void say_loss(int rank, const char *sentence)
 {
     const bool is_said = rank == 0 && !strstr(sentence, " was lost: ");
     if (!is_said && world.rank == (rank == 0 ? 1 : 0)) say_once(sentence);
 }
 
-/* In the heartbeat's thread. */
+/* Called in the heartbeat's thread. */
 static void on_lost(void *ctx, int rank, const char *sentence)
 {
     pthread_t thread;
@@ -104,13 +105,13 @@ static void late(void *ctx, char names[CPL_ALIVE_NAMES])
 
 /* ---- beginning ---- */
 
-/* The address of rank 0 goes to all by MPI; then all are connected. Collective. */
+/* Collective: sends the address of rank 0 to all ranks by MPI and connects them to it. */
 cpl_status cpl_ranks_watch(double timeout_s)
 {
     if (!begun) return CPL_OK;
     char address[CPL_ALIVE_ADDRESS] = "";
     cpl_status status               = CPL_OK;
-    cpl_group_expect(&world, first_s + timeout_s, at_the_start); /* the latter: to be connected */
+    cpl_group_expect(&world, first_s + timeout_s, at_the_start); /* timeout_s: to connect */
     if (world.rank == 0)
         status = cpl_alive_listen(&alive, address, world.size, timeout_s, on_lost, NULL);
     CPL_TRY(cpl_group_agree(&world, status));
@@ -128,7 +129,7 @@ cpl_status cpl_ranks_watch(double timeout_s)
     return CPL_OK;
 }
 
-/* Standard output goes nowhere. */
+/* Redirects standard output to /dev/null. */
 static cpl_status silence(void)
 {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -181,11 +182,12 @@ int cpl_ranks_threads(void)
 
 /* ---- ending ---- */
 
-/* Rank 0 reports, once, how all have failed: before any rank ends, since the launcher may then end
+/* Rank 0 reports a failure of all ranks once, before any rank ends, since the launcher may then end
  * the others. */
 static void report(void)
 {
-    const bool given_up = cpl_alive_lost(alive) == 0; /* by the others: rank 1 says it */
+    const bool given_up = cpl_alive_lost(alive) == 0; /* rank 0 counts as lost: rank 1 reports
+                                                         that */
     if (world.rank > 0 || given_up || cpl_output_unread()) return;
     cpl_terminal_flush();
     (void)fflush(stdout);
@@ -208,7 +210,7 @@ void cpl_ranks_end(cpl_status status)
         begun = false;
         return;
     }
-    cpl_alive_report(alive, cpl_last_error()); /* nothing if another one was lost: */
+    cpl_alive_report(alive, cpl_last_error()); /* does nothing if another rank was lost */
     if (cpl_alive_lost(alive) >= 0) say_loss(cpl_alive_lost(alive), cpl_alive_sentence(alive));
     (void)fflush(stdout);
     _exit(1);
@@ -217,7 +219,7 @@ void cpl_ranks_end(cpl_status status)
 void cpl_ranks_abandon(int exit_code)
 {
     static const double others_s = 3, turn_s = 0.1,
-                        passed_on_s = 0.5; /* a launcher's output is late */
+                        passed_on_s = 0.5; /* time until a launcher has passed output on */
     const int rank                  = cpl_mpi_launched_rank();
     char sentence[1100];
     if (met || cpl_mpi_launched() == 1) return;

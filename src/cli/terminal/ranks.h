@@ -1,9 +1,10 @@
-/* ranks.h - the processes that mpirun or srun has started, as one group for a verb; what they say.
+/* ranks.h - the processes that mpirun or srun has started, as one group for a verb, and their
+ * output.
  *
  * Room:   cli/terminal.
- * Output: rank 0 alone writes to the terminal. What fails on another rank reaches it as "rank 2:
- *         ...". A rank that is lost is named by rank 0, or by rank 1 if it was rank 0: at once,
- *         since most launchers end all others within a second. */
+  * Output: only rank 0 writes to the terminal. It receives the error of another rank as "rank 2:
+ *         ...". Rank 0 reports the loss of another rank, and rank 1 the loss of rank 0: at once,
+ *         since most launchers end the other processes within a second. */
 #ifndef CPL_CLI_TERMINAL_RANKS_H
 #define CPL_CLI_TERMINAL_RANKS_H
 
@@ -13,37 +14,38 @@
 #include "base/log.h"
 #include "parallel/group.h"
 
-/* Starts MPI if a launcher has started several processes; sets the group of all, NULL without a
- * launcher. */
+/* Starts MPI if a launcher has started several processes. Sets the group of all ranks, which
+ * cpl_ranks_end closes; NULL: no launcher. */
 CPL_NODISCARD cpl_status cpl_ranks_begin(cpl_group **world);
 
 /* CPL_ERR_USAGE if a launcher has started several processes of `what` ("eval --list"), which has no
- * work to share: they would write over each other. */
+ * work to share: each would overwrite the output of the others. */
 CPL_NODISCARD cpl_status cpl_ranks_refuse(const char *what);
 
-/* Starts the heartbeats: a rank counts as lost after timeout_s without one. Nothing without a
- * launcher. Collective. */
+/* Collective: starts the heartbeats; a rank counts as lost after `timeout_s` seconds without one.
+ * Without a launcher this does nothing. */
 CPL_NODISCARD cpl_status cpl_ranks_watch(double timeout_s);
 
-/* Ends what was begun. `status`: what the verb came to, with its sentence. Does not return if ranks
- * were lost or failed alone: then MPI cannot be ended in order. */
+/* Ends heartbeats, group and MPI. `status` is the verb's, with its error recorded. Does not return
+ * if a rank was lost or failed alone: MPI cannot be ended in order then. */
 void cpl_ranks_end(cpl_status status);
 
-/* For a process that ends with this code, after it has failed before the ranks were a group (an
- * unknown flag, no MPI module): the others would wait for it. A failure of all is reported by rank
- * 0 alone; that of another rank some seconds later, if the launcher has not ended this process by
- * then. Nothing without a launcher, or once there was a group. */
+/* Ends the other processes too, for which this one would be missing, after it has failed before the
+ * ranks were a group (an unknown flag, no MPI module). Rank 0 reports a failure of all; another
+ * rank reports its own some seconds later, unless the launcher has ended the process by then.
+ * Without a launcher, or once there has been a group, this does nothing. */
 void cpl_ranks_abandon(int exit_code);
 
-/* Whether this process says nothing: it is not rank 0. */
+/* Returns true if this process prints nothing: it is not rank 0, or the failure has been
+ * reported. */
 bool cpl_ranks_is_silent(void);
 
-/* cpl_output_log of rank 0; of any other one that drops all messages. */
+/* Returns cpl_output_log on rank 0, and on other ranks a log that drops all messages. */
 cpl_log cpl_ranks_log(FILE *info);
 
-/* Threads for each rank when the user names no number: the processors of this process, divided
- * among the ranks of the machine unless the launcher has divided them (binding). 0: no launcher, or
- * OMP_NUM_THREADS says it. */
+/* Returns the number of threads of a rank for compute.threads 0: the processors of this process,
+ * divided among the ranks of the machine unless the launcher has divided them (binding). 0: no
+ * launcher, or OMP_NUM_THREADS is set. */
 int cpl_ranks_threads(void);
 
 #endif /* CPL_CLI_TERMINAL_RANKS_H */

@@ -22,7 +22,8 @@ static sigset_t heard(void)
     return set;
 }
 
-/* Flushes nothing: a thread may hold the lock of stdout for ever, waiting for a pipe. */
+/* Ends the program without flushing: a thread may hold the lock of stdout for ever, waiting for a
+ * pipe. */
 CPL_NORETURN static void end(int number)
 {
     const sigset_t set = heard();
@@ -52,7 +53,7 @@ static void *wait_for_signals(void *unused)
     if (number == SIGUSR1) number = SIGTERM;
     const char *sentence = atomic_load(&farewell);
     if (sentence) {
-        (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* should nobody read the sentence */
+        (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL); /* in case nobody reads the sentence */
         cpl_output_sentence(stderr, "couplet: ", sentence);
         end(number);
     }
@@ -62,16 +63,16 @@ static void *wait_for_signals(void *unused)
     end(number);
 }
 
-/* Threads made later block the signals too. A handler would run on the stack of a computing thread.
- * Kernels that oneDNN 2.6 makes for AVX-512 use the stack pointer for other data for a while: a
- * signal would then overwrite memory. */
+/* Blocks the signals, also in threads made later, and waits for them in a thread. A handler would
+ * run on the stack of a computing thread, and kernels that oneDNN 2.6 makes for AVX-512 use the
+ * stack pointer for other data for a while: a signal would overwrite memory. */
 cpl_status cpl_signals_listen(void)
 {
     const sigset_t set = heard();
     pthread_t thread;
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
         pthread_create(&thread, NULL, wait_for_signals, NULL) != 0)
-        return CPL_FAIL(CPL_ERR_MEMORY, "no thread can be made that waits for signals");
+        return CPL_FAIL(CPL_ERR_MEMORY, "the thread that waits for signals cannot be created");
     pthread_detach(thread);
     return CPL_OK;
 }

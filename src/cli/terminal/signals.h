@@ -7,12 +7,12 @@
 
 #include "base/status.h"
 
-/* From now on the first SIGINT or SIGTERM calls cpl_stop_request; a second one ends the program at
- * once. To be called before any other thread begins. CPL_ERR_MEMORY. */
+/* From now on the first SIGINT or SIGTERM calls cpl_stop_request, and a second one ends the program
+ * at once. Call it before any other thread begins. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_signals_listen(void);
 
-/* From now on the first one prints this sentence and ends the program at once instead, for work that
- * keeps all that it has at any time. The text lives until the program ends or another is set. */
+/* From now on the first signal prints this sentence and ends the program at once, for work whose
+ * results are saved at any time. The text must live until the program ends or another is set. */
 void cpl_signals_farewell(const char *sentence);
 
 /* Ends the program by this signal, so that a shell sees 128 + `number` and a loop in it ends. */

@@ -14,11 +14,11 @@
 #include "base/text.h"
 #include "parallel/mpi.h"
 
-enum { MOST_SHOWN = 16 }; /* bytes that one character becomes at most: \u{10ffff} */
+enum { MOST_SHOWN = 16 }; /* most bytes that one character becomes: \u{10ffff} */
 
 typedef struct filter {
     int descriptor;
-    unsigned char waiting[4]; /* of a character that has begun */
+    unsigned char waiting[4]; /* [n_waiting] bytes of an incomplete character */
     size_t n_waiting;
 } filter;
 
@@ -42,7 +42,7 @@ static size_t show_character(char out[MOST_SHOWN], const unsigned char *s, int l
     return (size_t)length;
 }
 
-/* Whether more bytes may still make a character of what waits. */
+/* Returns true if further bytes may complete the waiting character. */
 static bool may_go_on(const filter *f)
 {
     const unsigned char lead = f->waiting[0];
@@ -51,8 +51,8 @@ static bool may_go_on(const filter *f)
            (size_t)cpl_utf8_bad_length(f->waiting, f->n_waiting) == f->n_waiting;
 }
 
-/* Shows the first waiting character, or if it is incomplete its first byte; 0: more bytes may
- * follow. */
+/* Puts the first waiting character, or its first byte if it cannot be completed, into `out` as
+ * shown. Returns the number of bytes; 0: more bytes may follow. */
 static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
 {
     const int length = cpl_utf8_length(f->waiting, f->n_waiting);
@@ -69,8 +69,8 @@ static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
 
 /* ---- width ---- */
 
-/* Under mpirun a rank's own output is a pipe, or a terminal of its own wherever mpirun writes: that
- * of mpirun counts. -1: no such descriptor. */
+/* Opens the terminal that mpirun writes to: under mpirun a rank's own output is a pipe, or a
+ * terminal of its own wherever mpirun writes. Returns -1 if mpirun's stream is not a device. */
 static int open_shown(int stream, int launcher)
 {
     char path[64];
@@ -80,7 +80,7 @@ static int open_shown(int stream, int launcher)
     return open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* 0: no terminal. */
+/* Returns the columns of the stream's terminal; 0: not a terminal. */
 static int columns_of(int stream)
 {
     struct winsize size = {0};
@@ -115,7 +115,7 @@ static bool write_all(int descriptor, const char *bytes, size_t length)
     return true;
 }
 
-/* A cookie_write_function_t: 0 is a failure. */
+/* A cookie_write_function_t, which returns 0 for a failure. */
 static ssize_t write_filtered(void *cookie, const char *bytes, size_t length)
 {
     filter *f = cookie;
@@ -160,7 +160,7 @@ void cpl_terminal_flush(void)
     flush(stderr, &filters[1]);
 }
 
-/* Bytes of the program's own, past the filter. */
+/* Writes control bytes of the program itself, bypassing the filter. */
 static void steer(FILE *out, const char *bytes)
 {
     filter *f = &filters[out == stderr];
@@ -168,7 +168,7 @@ static void steer(FILE *out, const char *bytes)
     (void)write_all(f->descriptor, bytes, strlen(bytes));
 }
 
-static FILE *drawn; /* the stream that has such a line */
+static FILE *drawn; /* the stream whose line is redrawn; NULL: neither */
 
 void cpl_terminal_begin_line(FILE *out)
 {

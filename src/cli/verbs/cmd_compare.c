@@ -1,5 +1,5 @@
-/* cmd_compare.c - couplet compare: starts couplet.compare of the Python package that lies beside the
- * program, in this process: streams, signals and the exit code are its own. */
+/* cmd_compare.c - couplet compare: starts couplet.compare of the Python package that lies beside
+ * the program, in this process: streams, signals and the exit code are its own. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 
 static const char module[] = "python/couplet/compare/__main__.py";
 
-/* PYTHONPATH with the package's folder first, this program for documents that are to be scored, and
- * neither modules of the current folder nor files of compiled ones beside the package. */
+/* Sets PYTHONPATH with the package's folder first, and this program for scoring documents. Modules
+ * of the current folder are not found, and compiled modules are not written beside the package. */
 static cpl_status set_environment(const char *folder)
 {
     char program[PATH_MAX] = "";
@@ -45,7 +45,7 @@ static cpl_status run(const cpl_arguments *args)
                         path);
     path[strlen(path) - strlen("/couplet/compare/__main__.py")] = '\0';
     CPL_TRY(set_environment(path));
-    const size_t n     = (size_t)args->n_given; /* its first word is the verb */
+    const size_t n     = (size_t)args->n_given; /* the first word is the verb */
     const char **words = cpl_alloc((n + FIRST) * sizeof *words);
     if (!words) return CPL_ERR_MEMORY;
     memcpy(words, (const char *const[]){python, "-m", "couplet.compare"}, FIRST * sizeof *words);

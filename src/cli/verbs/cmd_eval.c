@@ -20,18 +20,19 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* Everything that one call holds. */
+/* State of one call; all zero: nothing to free. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_configuration configuration;
-    char *data, *own;  /* the folder of rows, and of those that come with the program; owned */
-    cpl_strings words; /* of --tasks; owned */
+    char *data, *own;  /* folder of rows (--data), and folder of the rows that come with the
+                          program; owned */
+    cpl_strings words; /* words of --tasks; owned */
     cpl_selection selection;
     cpl_eval_model model;
     cpl_evaluation evaluation;
     json_t *settings;
     cpl_eval_journal journal;
-    cpl_text farewell; /* what is kept of an evaluation that is stopped */
+    cpl_text farewell; /* sentence on a stopped evaluation: where its answers are kept */
     cpl_eval_bar bar;
     cpl_log log;
     cpl_group *world; /* NULL: one process */
@@ -121,7 +122,7 @@ static cpl_status describe(work *w)
 
 /* ---- where results go ---- */
 
-/* F.partial next to the results; nothing if no results are written. */
+/* Opens the journal FILE.partial next to the results, if results are written. */
 static cpl_status open_record(work *w)
 {
     if (!cpl_output_paths_is_file(w->args, "--json")) {
@@ -203,8 +204,8 @@ static cpl_status check_data(work *w, bool question_schemas)
     return given || !question_schemas ? CPL_OK : cpl_eval_data_dir_check(w->own, "--data");
 }
 
-/* Before the model is run: --json and --html can be written, and hold no results yet or may be
- * replaced (--overwrite). */
+/* Checks before the model runs that --json and --html can be written, and that each is new or may
+ * be replaced (--overwrite). */
 static cpl_status check_outputs(const cpl_arguments *args)
 {
     CPL_TRY(cpl_output_paths_keep(args, cpl_flag_text(args, "--task-file")));
@@ -212,7 +213,7 @@ static cpl_status check_outputs(const cpl_arguments *args)
     return cpl_output_paths_check(args, "results sources");
 }
 
-/* All but the weights. */
+/* Opens everything except the weights. */
 static cpl_status open_all(work *w)
 {
     const cpl_arguments *a = w->args;
@@ -237,8 +238,9 @@ static cpl_status load(work *w)
     return describe(w);
 }
 
-/* What all ranks must have in common: all settings that are no places. NULL: no memory. */
-static json_t *common(const work *w)
+/* Returns the values that must be equal on all ranks: all settings except paths. The caller frees
+ * them; NULL: no memory. */
+static json_t *common_values(const work *w)
 {
     json_t *values    = json_copy(w->settings);
     bool failed       = !values;
@@ -261,7 +263,7 @@ static cpl_status evaluate(work *w)
     const bool first                   = cpl_gather_is_first(w->world);
     CPL_TRY(cpl_gather_status(w->world, open_all(w)));
     cpl_status status = load(w);
-    CPL_TRY(cpl_gather_equal(w->world, status, w->world ? common(w) : NULL));
+    CPL_TRY(cpl_gather_equal(w->world, status, w->world ? common_values(w) : NULL));
     CPL_TRY(cpl_gather_status(w->world, first ? open_record(w) : CPL_OK));
     if (first) callbacks = cpl_eval_bar_callbacks(&w->bar, w->evaluation.n_questions);
     status =
@@ -293,7 +295,7 @@ static cpl_status documents(const work *w)
     return CPL_OK;
 }
 
-/* The forms that a launcher's ranks share. */
+/* Runs a form of the verb whose work the ranks of a launcher share. */
 static cpl_status evaluate_or_read(work *w, cpl_eval_mode form)
 {
     cpl_settings *s = &w->configuration.settings;

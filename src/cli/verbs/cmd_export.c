@@ -8,11 +8,11 @@
 #include "cli/terminal/output.h"
 #include "store/gguf_export.h"
 
-/* The words of --type, in this order. */
+/* Formats of the words of --type, in their order. */
 static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
                                    CPL_FORMAT_Q8_0};
 
-/* The last part of the model's path, made UTF-8. */
+/* Sets `name` to the last part of the model's path, with ill-formed UTF-8 repaired. */
 static cpl_status name_model(cpl_text *name, const char *path)
 {
     size_t end = strlen(path), begin;

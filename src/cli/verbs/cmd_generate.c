@@ -12,24 +12,24 @@
 
 enum {
     MOST_PROMPT_BYTES = 1 << 28,
-    CHUNK             = 256, /* tokens of the prompt computed at once */
+    CHUNK             = 256, /* largest number of prompt tokens computed at once */
 };
 
-/* Everything that one call holds. */
+/* State of one call; all zero: nothing to free. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_hf *hf;
     cpl_tokenizer *tokenizer;
     cpl_text prompt;
-    cpl_ids ids; /* of the prompt */
+    cpl_ids ids; /* ids of the prompt */
     cpl_generate_settings settings;
     cpl_backend backend;
     cpl_model model;
     cpl_generator generator;
-    cpl_text waiting, shown; /* bytes not shown yet; those being shown, made well-formed */
-    const char *stop;        /* the text that ends the new one; NULL: none */
-    bool stopped;            /* it came */
-    cpl_status heard;        /* of showing */
+    cpl_text waiting, shown; /* bytes not shown yet, and bytes being shown, made well-formed */
+    const char *stop;        /* --stop: a text that ends the generation; NULL: no such text */
+    bool stopped;            /* the stop text has been generated */
+    cpl_status heard;        /* status of showing the tokens */
 } work;
 
 /* ---- before the model ---- */
@@ -40,7 +40,7 @@ static int64_t eos_of(const work *w)
     return eos >= 0 ? eos : cpl_tokenizer_eos(w->tokenizer);
 }
 
-/* The prompt as bytes and as ids. An empty one begins with the end-of-text token. */
+/* Reads the prompt as bytes and ids. An empty prompt becomes the end-of-text token. */
 static cpl_status read_prompt(work *w)
 {
     const char *given    = cpl_flag_text(w->args, "--prompt");
@@ -67,7 +67,8 @@ static cpl_status read_prompt(work *w)
     return CPL_OK;
 }
 
-/* No more than the context has room for; cpl_generator_fits refuses a prompt that fills it. */
+/* Limits the number of new tokens to the rest of the context; cpl_generator_fits refuses a prompt
+ * that fills it. */
 static cpl_status set_length(work *w, const cpl_log *log)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
@@ -113,7 +114,7 @@ static cpl_status load_model(work *w, const cpl_configuration *c, const cpl_log 
 
 /* ---- showing ---- */
 
-/* Shows the first `length` waiting bytes, ill-formed ones as U+FFFD. */
+/* Prints the first `length` waiting bytes, ill-formed sequences as U+FFFD. */
 static cpl_status show(work *w, size_t length)
 {
     cpl_text_clear(&w->shown);
@@ -125,8 +126,8 @@ static cpl_status show(work *w, size_t length)
     return cpl_output_check();
 }
 
-/* Whether the waiting bytes hold the stop text; `*ready` is then its offset. If not, bytes that may
- * be its beginning are not ready. */
+/* Returns true if the waiting bytes hold the stop text, and sets `*ready` to its offset; otherwise
+ * to the number of bytes that cannot be part of it. */
 static bool find_stop(const work *w, size_t *ready)
 {
     const size_t length = strlen(w->stop), waiting = w->waiting.length;
@@ -171,7 +172,7 @@ static cpl_status speak_once(work *w)
     return CPL_OK;
 }
 
-/* Sample i, counted from 0, is what --seed S+i alone gives. */
+/* Prints the samples; sample i, counted from 0, is the text that --seed S+i gives. */
 static cpl_status speak(work *w)
 {
     const int64_t n = cpl_flag_int(w->args, "--samples");

@@ -41,7 +41,7 @@ static cpl_status read_row(const tokens *t, int64_t row, const json_t *ids, int6
                             (long long)row, (long long)i, (long long)(vocab_size - 1));
         t->ids[row * t->length + i] = (int32_t)json_integer_value(id);
     }
-    for (int64_t i = 0; i < t->length; i++) /* labels are the ids shifted by one */
+    for (int64_t i = 0; i < t->length; i++) /* targets: the ids shifted by one */
         t->target[row * t->length + i] = i + 1 < t->length ? t->ids[row * t->length + i + 1] : -1;
     return CPL_OK;
 }
@@ -72,7 +72,7 @@ done:
 
 /* ---- the gradient ---- */
 
-/* The resources of the verb; all zero: none. */
+/* Resources of the verb; all zero: nothing to free. */
 typedef struct work {
     cpl_hf *hf;
     tokens tokens;
@@ -82,7 +82,7 @@ typedef struct work {
     cpl_tensor_arena arena; /* gradients, logits, metrics */
     cpl_params grads;
     cpl_tensor logits; /* [B T, V] */
-    cpl_tensor losses; /* [2 + CPL_N_AUX_LOSSES] those that are written */
+    cpl_tensor losses; /* [2 + CPL_N_AUX_LOSSES] the losses that are written */
     cpl_tensor sum;    /* [1] F64 */
     cpl_metrics metrics;
 } work;
@@ -116,8 +116,8 @@ static cpl_status allocate(work *w, const cpl_settings *settings, const cpl_log 
     return cpl_step_init(&w->step, &w->backend, settings, config, w->tokens.rows, NULL);
 }
 
-/* CPL_ERR_INPUT naming the first tensor of the weights with NaN or infinity: gradients of such a
- * model have no meaning. The sum of finite F32 numbers in double is finite. */
+/* CPL_ERR_INPUT if a tensor of the weights has NaN or infinity, naming the first: gradients of such
+ * a model are meaningless. The sum of finite F32 numbers in double is finite. */
 static cpl_status check_finite(work *w)
 {
     const cpl_model_settings *config = &w->model.config;
@@ -169,12 +169,12 @@ done:
 
 /* ---- what is written ---- */
 
-/* The tensors loss.*: the cross-entropy, every auxiliary loss, the total. */
+/* Values of the tensors loss.*: cross-entropy, auxiliary losses, total. */
 typedef struct losses {
     float ce, aux[CPL_N_AUX_LOSSES], total;
 } losses;
 
-/* Nothing of a model without a router. */
+/* Adds the coupling tensors to the list, unless the model has no router. */
 static cpl_status name_coupling(cpl_named_list *list, const work *w)
 {
     if (!w->metrics.aux[CPL_AUX_ERC].computed) return CPL_OK;
@@ -188,7 +188,7 @@ static cpl_status name_coupling(cpl_named_list *list, const work *w)
     return CPL_OK;
 }
 
-/* A scalar among w->losses: `number` of them are there. */
+/* Adds `value` as scalar number `*number` of w->losses, and counts it. */
 static cpl_status name_loss(cpl_named_list *list, const work *w, int64_t *number, const char *name,
                             float value)
 {
@@ -221,7 +221,7 @@ done:
     return status;
 }
 
-/* Every term of the total that was computed. */
+/* Prints each computed term of the total. */
 static void print_losses(const cpl_settings *settings, const cpl_metrics *m, const losses *l)
 {
     const bool mean = settings->losses.erc.reduce == CPL_ERC_MEAN;
@@ -246,7 +246,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
     cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
-    /* Again: the backward pass has used up what the logits are made of. */
+    /* A second forward pass, since the backward pass has overwritten the inputs of the logits. */
     cpl_model_forward(&w->model, &w->step.pass, w->step.tokens.ids, cpl_tensor_none(), NULL);
     cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));

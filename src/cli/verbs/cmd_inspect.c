@@ -23,30 +23,31 @@
 
 static const double LARGEST_ALPHA = 1e6;
 
-/* Everything that one call holds. */
+/* State of one call; all zero: nothing to free. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_inspect_options options;
-    int64_t *layers;              /* owned; of --layers */
+    int64_t *layers;              /* numbers of --layers; owned */
     cpl_coupling_report *reports; /* (n) owned */
     int64_t n;
     cpl_inspect_remotes remotes;
-    double base_bytes; /* of the program itself: code, libraries, stacks of threads */
+    double base_bytes; /* bytes of the program itself: code, libraries, stacks of threads */
     int64_t lost;      /* checkpoints that could not be opened or read, with --keep-going */
-    char reason[1024]; /* of the first of them */
-    bool dry_run;      /* stops after opening all */
-    bool routed;       /* --text: the routing report too */
+    char reason[1024]; /* error of the first of these checkpoints */
+    bool dry_run;      /* --dry-run: stops after all checkpoints are opened */
+    bool routed;       /* --text: adds the routing report */
     const char *text;
     cpl_routing_options routing_options;
     cpl_routing_report routing;
     char *device;     /* compute.device, for --text; owned */
-    cpl_group *world; /* of ranks that share --text; NULL: one process */
-    double timeout_s; /* after which a silent one counts as lost */
+    cpl_group *world; /* ranks that share --text; NULL: one process */
+    double timeout_s; /* seconds after which a silent rank counts as lost */
 } work;
 
 /* ---- flags ---- */
 
-/* --memory limits the whole process: its present memory, and that of its threads. */
+/* Reads --memory, which limits the whole process: its present memory and its threads' memory
+ * count. */
 static cpl_status read_memory(work *w, const char *memory)
 {
     const double libraries = 0x1p23, a_thread = 0x1p19; /* bytes; measured, and rounded up */
@@ -61,7 +62,7 @@ static cpl_status read_memory(work *w, const char *memory)
                     memory, cpl_text_bytes(base, w->base_bytes));
 }
 
-/* Threads, the device of --text, and how long a rank may be silent. */
+/* Reads threads, the device of --text, and how long a rank may be silent. */
 static cpl_status read_settings(work *w)
 {
     cpl_configuration c;
@@ -74,7 +75,7 @@ static cpl_status read_settings(work *w)
     return w->device ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* What has no meaning for a part of the rows, or would need them all. */
+/* Refuses flags that have no meaning for a part of the rows or need all rows. */
 static cpl_status check_sample(const cpl_arguments *a)
 {
     static const struct {
@@ -131,7 +132,8 @@ static cpl_status read_options(work *w)
     o->rows       = cpl_flag_given(a, "--rows");
     o->seed       = (uint64_t)cpl_flag_int(a, "--seed");
     if (o->rows && a->n_words > 1)
-        return CPL_FAIL(CPL_ERR_USAGE, "--rows takes one CHECKPOINT: its file is of one of them");
+        return CPL_FAIL(CPL_ERR_USAGE,
+                        "--rows takes one CHECKPOINT: its file holds the rows of one");
     CPL_TRY(read_sample(w));
     o->progress = cpl_inspect_bar_progress;
     w->dry_run  = cpl_flag_on(a, "--dry-run");
@@ -140,8 +142,8 @@ static cpl_status read_options(work *w)
 
 /* ---- work ---- */
 
-/* With --keep-going and others to report, one checkpoint less. */
-static cpl_status lose(work *w, cpl_status status)
+/* Leaves out a checkpoint that failed, if --keep-going is given and others can be reported. */
+static cpl_status leave_out(work *w, cpl_status status)
 {
     if (status == CPL_OK || status == CPL_ERR_MEMORY || w->args->n_words == 1 ||
         !w->options.keep_going)
@@ -151,9 +153,9 @@ static cpl_status lose(work *w, cpl_status status)
     return CPL_OK;
 }
 
-/* Warns if a checkpoint of a run is not what was saved. The check of a large checkpoint would read
- * far more than routers and gates, and so would that of any with --sample or --dry-run; with --text the
- * whole model is read, and checked. */
+/* Warns if a checkpoint of a run differs from the one that was saved. A large checkpoint, or one
+ * with --sample or --dry-run, is not checked, since the check reads far more than routers and
+ * gates; --text reads and checks the whole model. */
 static cpl_status check_sums(const work *w, const char *path)
 {
     static const int64_t most_bytes = INT64_C(1) << 30;
@@ -182,14 +184,14 @@ static cpl_status open_one(work *w, cpl_inspect_cost *cost, int i)
     return CPL_OK;
 }
 
-/* Opens all and prints the cost of each, before any is read. */
+/* Opens all checkpoints and prints the cost of each, before any is read. */
 static cpl_status open_all(work *w)
 {
     for (int i = 0; i < w->args->n_words; i++) {
         cpl_inspect_cost cost;
         cpl_status status = open_one(w, &cost, i);
         if (status != CPL_OK) {
-            CPL_TRY(lose(w, status));
+            CPL_TRY(leave_out(w, status));
             continue;
         }
         cpl_inspect_print_cost(&w->reports[w->n], &cost, w->base_bytes);
@@ -207,7 +209,7 @@ static cpl_status run_all(work *w)
         cpl_status status = cpl_inspect_run(&w->reports[i]);
         cpl_terminal_clear_line();
         if (status != CPL_OK) {
-            CPL_TRY(lose(w, status));
+            CPL_TRY(leave_out(w, status));
             cpl_inspect_close(&w->reports[i]);
             continue;
         }
@@ -221,8 +223,8 @@ static cpl_status run_all(work *w)
     return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
-/* A model without router rows has a routing report and no coupling table; of any other the failure
- * to make one stays a failure. */
+/* Continues without a coupling table if the model has no router rows, which still has a routing
+ * report; for any other model the failure to make the table remains a failure. */
 static cpl_status without_table(work *w, const cpl_log *log)
 {
     char reason[1024];
@@ -234,7 +236,7 @@ static cpl_status without_table(work *w, const cpl_log *log)
     return CPL_OK;
 }
 
-/* The text is read first, so that faults in it are reported before any work. */
+/* Reads the text first, so that its faults are reported before any work. */
 static cpl_status open_routed(work *w)
 {
     const cpl_log log = cpl_ranks_log(stderr);
@@ -247,7 +249,7 @@ static cpl_status open_routed(work *w)
     return status;
 }
 
-/* Ranks share the reading of the text; the coupling table is made by rank 0. */
+/* The ranks share the reading of the text, and rank 0 makes the coupling table. */
 static cpl_status inspect_routed(work *w)
 {
     const cpl_log log = cpl_ranks_log(stderr);
@@ -272,7 +274,7 @@ static cpl_status inspect_all(work *w)
 
 /* ---- results ---- */
 
-/* All figures; NULL if there is no memory. */
+/* Returns all figures; the caller frees them. NULL: no memory. */
 static json_t *json_of(const work *w)
 {
     json_t *json = w->routed && w->n == 0 ? json_object() : cpl_coupling_json(w->reports, w->n);
@@ -293,7 +295,7 @@ static cpl_status print_all(const work *w)
     return w->routed ? cpl_routing_print(&w->routing) : CPL_OK;
 }
 
-/* What the page shows without scripts. */
+/* Makes the table that the page shows without scripts. */
 static cpl_status main_table(const work *w, cpl_grid *grid, cpl_pool *pool)
 {
     if (w->n > 1) return cpl_inspect_grid_compare(grid, pool, w->reports, w->n);
@@ -311,14 +313,14 @@ static void put_verdicts(const work *w, cpl_text *title, cpl_text *verdicts)
     if (w->routed) cpl_routing_verdict(verdicts, &w->routing);
     for (int64_t i = 0; i < w->n; i++) {
         if (verdicts->length) cpl_text_char(verdicts, '\n');
-        if (w->n > 1) /* as the columns of the table are called */
+        if (w->n > 1) /* the headings of the table's columns */
             cpl_text_printf(verdicts, "(%lld) %s:\n", (long long)i + 1, w->reports[i].name);
         cpl_coupling_verdict(verdicts, &w->reports[i]);
     }
     verdicts->failed = verdicts->failed || title->failed;
 }
 
-/* `report` is that of --json; adds the maps to it. */
+/* Writes the page. `report` is the object of --json, to which this adds the maps. */
 static cpl_status write_page(const work *w, json_t *report, const char *path)
 {
     const cpl_arguments *a = w->args;
@@ -376,8 +378,8 @@ done:
     return status;
 }
 
-/* A layer that was left out (--keep-going) is still a failure. It is reported at the end. */
-static cpl_status judge(const work *w)
+/* Fails if a checkpoint or layer was left out (--keep-going); called after the report. */
+static cpl_status check_faults(const work *w)
 {
     int64_t faulty    = 0;
     const char *first = NULL;
@@ -407,7 +409,7 @@ static cpl_status show_and_judge(work *w)
 {
     if (w->dry_run) return CPL_OK;
     CPL_TRY(show_all(w));
-    return judge(w);
+    return check_faults(w);
 }
 
 static cpl_status inspect(work *w)

@@ -48,8 +48,8 @@ static cpl_status show(const cpl_plan *plan, const cpl_gpu *assumed, const char 
     return json ? cpl_output_json(cpl_plan_json(plan), "the plan", json, 0) : CPL_OK;
 }
 
-/* What a rank can do: as flags say; a GPU that is named, as its kind is assumed to; over several ranks its
- * speed is measured. */
+/* Sets the speeds of a rank: from flags, else from the assumed rates of a named GPU; over several
+ * ranks the speed of products is measured. */
 static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args, const cpl_gpu *assumed,
                              cpl_backend *be)
 {
@@ -60,15 +60,15 @@ static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args, con
         m->memory = cpl_flag_number(args, "--memory-bandwidth") * 1e9;
     if (cpl_flag_given(args, "--flops-per-second")) {
         m->flops     = cpl_flag_number(args, "--flops-per-second");
-        m->attention = 0; /* it is the speed of all of a step */
+        m->attention = 0; /* the flag's speed includes attention */
     } else if (!assumed && cpl_flag_int(args, "--ranks") > 1) {
         return cpl_plan_speed(&m->flops, be);
     }
     return CPL_OK;
 }
 
-/* The tokens of a step, whole sequences or not. A batch that train would refuse to divide is planned
- * too, since the paper's is one. */
+/* Returns the tokens of a step, not necessarily whole sequences. A batch that train would refuse to
+ * divide is planned too, since the paper's is one. */
 static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64_t ranks)
 {
     const cpl_log log = cpl_output_log(stderr);
@@ -79,7 +79,7 @@ static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64
     return s->data.batch_tokens;
 }
 
-/* Plans for the backend; `assumed`: the GPU whose published rates count, or NULL. */
+/* Plans for the backend. `assumed`: the GPU whose published rates are used; NULL: no GPU. */
 static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl_settings *settings,
                             cpl_backend *be, const cpl_gpu *assumed)
 {
@@ -93,7 +93,7 @@ static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl
     return show(plan, given ? NULL : assumed, cpl_flag_text(args, "--json"));
 }
 
-/* On the device that trains, or on a GPU that is named. */
+/* Plans for the device that trains, or for the GPU of --gpu. */
 static cpl_status plan(const cpl_arguments *args, cpl_settings *settings)
 {
     const cpl_compute_settings *c = &settings->compute;
@@ -107,7 +107,7 @@ static cpl_status plan(const cpl_arguments *args, cpl_settings *settings)
     if (named) {
         const cpl_gpu *gpu = &cpl_gpus[cpl_flag_choice(args, "--gpu")];
         cpl_backend_described(&be, gpu, compute);
-        /* Rates are published of bf16. */
+        /* Published rates are for bf16. */
         return plan_with(&made, args, settings, &be, be.compute == CPL_BF16 ? gpu : NULL);
     }
     CPL_TRY(cpl_backend_open(&be, device, compute, (int)c->threads));
@@ -150,14 +150,14 @@ static const cpl_flag flags[] = {
         "Floating-point operations a second that a rank makes in a training step; default, over "
         "several ranks: those of a large product, measured here.",
         .low = 1, .high = 1e20, .unit = "FLOP/s"),
-    CPL_FLAG("--bandwidth", NUMBER, "B", "What a rank can send.", .default_value = "100",
+    CPL_FLAG("--bandwidth", NUMBER, "B", "Rate at which a rank sends.", .default_value = "100",
              .low = 1e-6, .high = 1e9, .unit = "Gbit/s"),
     CPL_FLAG("--latency", NUMBER, "S", "Time of a message before its first byte.",
              .default_value = "5", .low = 0, .high = 1e9, .unit = "microseconds"),
     CPL_FLAG(
         "--memory-bandwidth", NUMBER, "B",
-        "What a rank reads and writes while it updates parameters; with --gpu in place of what is "
-        "assumed.",
+        "Rate at which a rank reads and writes while it updates parameters; with --gpu, instead of "
+        "the assumed rate.",
         .default_value = "20", .low = 1e-6, .high = 1e9, .unit = "GB/s"),
     CPL_FLAG_ROW_THREADS,
     CPL_FLAG_ROW_SET,

@@ -96,11 +96,12 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
     return status;
 }
 
-/* A stop that was requested of one rank ends all with its exit code. */
+/* Ends all ranks with the exit code of a signal that one rank received. */
 static void stop_all(cpl_group *world)
 {
     const int own      = cpl_stop_signal();
-    int64_t signals[2] = {own != 0, own}; /* how many, and their sum */
+    int64_t signals[2] = {own != 0, own}; /* number of ranks with a signal, and sum of the signals'
+                                             numbers */
     if (!world) return;
     cpl_group_sum_i64(world, signals, 2);
     if (signals[0] > 0 && own == 0) cpl_stop_request((int)(signals[1] / signals[0]));
@@ -112,7 +113,7 @@ static cpl_status encode_over_ranks(const cpl_arguments *args, cpl_configuration
 {
     cpl_group *world = NULL;
     if (c->settings.compute.threads == 0) c->settings.compute.threads = cpl_ranks_threads();
-    CPL_TRY(cpl_signals_listen()); /* an interrupted encode removes what it wrote */
+    CPL_TRY(cpl_signals_listen()); /* so that an interrupted encode removes its files */
     CPL_TRY(cpl_ranks_begin(&world));
     CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
     cpl_status status = cpl_tokenizer_load_given(tokenizer, cpl_flag_text(args, "--tokenizer"));
@@ -140,7 +141,7 @@ static cpl_status check_use(const cpl_arguments *args)
     if (ids) CPL_TRY(cpl_flags_only(args, "--ids", of_ids, sizeof of_ids / sizeof *of_ids));
     if (ids && (args->n_words > 0 || cpl_flag_given(args, "--out")))
         return CPL_FAIL(CPL_ERR_USAGE,
-                        "--ids reads the standard input: it goes with no INPUT and no --out");
+                        "--ids reads the standard input and takes neither an INPUT nor --out");
     if (!ids && !cpl_flag_given(args, "--out"))
         return CPL_FAIL(CPL_ERR_USAGE, "couplet tokenize encode needs --out DIR, or --ids");
     if (!ids && args->n_words == 0)

@@ -10,7 +10,7 @@
 
 enum { SAMPLE_TOKENS = 48 };
 
-/* Text on one line: what is not printable ASCII or part of a character is escaped. */
+/* Prints text on one line, with control characters escaped. */
 static void print_escaped(const char *bytes, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
@@ -47,7 +47,8 @@ static void print_ids(const int32_t *ids, int64_t count)
     putchar('\n');
 }
 
-/* One sample: from `first` on in a file, as text if there is a tokenizer, else as ids. */
+/* Prints one sample, the tokens of a file from `first` on: as text if there is a tokenizer, else as
+ * ids. */
 static cpl_status print_sample(const cpl_shards *shards, int64_t file, int64_t first,
                                const cpl_tokenizer *tokenizer)
 {
@@ -61,7 +62,7 @@ static cpl_status print_sample(const cpl_shards *shards, int64_t file, int64_t f
     return CPL_OK;
 }
 
-/* `count` of them, spread evenly over all tokens. */
+/* Prints `count` samples, spread evenly over all tokens. */
 static cpl_status print_samples(const cpl_shards *shards, int64_t count,
                                 const cpl_tokenizer *tokenizer)
 {

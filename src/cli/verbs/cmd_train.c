@@ -34,14 +34,14 @@ static cpl_plan_run_for of_ranks(const cpl_group *world, cpl_backend *be)
     return (cpl_plan_run_for){.ranks = world ? world->size : 1, .backend = be};
 }
 
-/* What the callbacks of a run refer to. */
+/* Context of the callbacks of a run. */
 typedef struct watcher {
-    cpl_progress progress; /* first: the other functions cast the watcher to it */
+    cpl_progress progress; /* must be the first member: callbacks cast the watcher to it */
     cpl_train_eval eval;
     cpl_group *world; /* NULL: one process */
 } watcher;
 
-/* Before anything large is allocated, on any rank. */
+/* Called on each rank before anything large is allocated. */
 static cpl_status approve(void *ctx, const cpl_settings *settings, cpl_backend *be)
 {
     cpl_plan plan;
@@ -86,7 +86,7 @@ static void saved(void *ctx, int64_t step)
     cpl_progress_saved(step);
 }
 
-/* A sample in one line: as a JSON text. */
+/* Prints each sample on one line, as a JSON string. */
 static void print_samples(const json_t *samples)
 {
     for (size_t i = 0; i < json_array_size(samples); i++) {
@@ -114,13 +114,13 @@ static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, 
 
 /* ---- the forms of the verb ---- */
 
-/* Over all ranks: a failure of one is one of all. */
-static cpl_status together(cpl_group *world, cpl_status status)
+/* Returns a status that is equal on all ranks: a failure of one rank is a failure of all. */
+static cpl_status agree_on(cpl_group *world, cpl_status status)
 {
     return world ? cpl_group_agree(world, status) : status;
 }
 
-/* runs/NAME for path/to/NAME.yaml. */
+/* Returns runs/NAME for path/to/NAME.yaml; the caller frees it. NULL: no memory. */
 static char *default_run(const char *config)
 {
     char folder[512];
@@ -147,7 +147,7 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cons
     return CPL_OK;
 }
 
-/* `written`: the config.yaml of a resumed run, unchanged; NULL: a new run. */
+/* Trains. `written`: the settings of a resumed run's config.yaml, unchanged; NULL: a new run. */
 static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         const cpl_settings *written, cpl_group *world)
 {
@@ -164,15 +164,16 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                      .log       = &log,
                                      .callbacks = &callbacks};
     cpl_train_outcome outcome     = {0};
-    const int own = cpl_ranks_threads(); /* what compute.threads 0 is; config.yaml keeps the 0 */
+    const int own = cpl_ranks_threads(); /* threads for compute.threads 0, which stays 0 in
+                                            config.yaml */
     if (own) omp_set_num_threads(own);
     CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
-    CPL_TRY(together(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
+    CPL_TRY(agree_on(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
     job.positions     = cpl_train_eval_window(&w.eval);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_terminal_clear_line();
     cpl_train_eval_close(&w.eval);
-    /* Of the ranks that did not get the signal themselves too, the exit code is that of it. */
+    /* Ranks that did not receive the signal themselves take its exit code too. */
     if (status == CPL_ERR_STOPPED && world) (void)cpl_ranks_are_stopped(world);
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
@@ -182,16 +183,16 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     return status == CPL_OK ? finish(run, &outcome, &log) : status;
 }
 
-/* Rank 0 has the run, and the others see the same folder. */
+/* Checks that the run exists on rank 0 and that the other ranks see the same folder. */
 static cpl_status check_run(const char *run, cpl_group *world)
 {
     if (!world) return cpl_run_dir_check(run);
-    CPL_TRY(together(world, world->rank == 0 ? cpl_run_dir_check(run) : CPL_OK));
-    return together(world, cpl_ranks_share_folder(world, run));
+    CPL_TRY(agree_on(world, world->rank == 0 ? cpl_run_dir_check(run) : CPL_OK));
+    return agree_on(world, cpl_ranks_share_folder(world, run));
 }
 
-/* A line for each setting of the file that was removed since it was written; a pipe cannot be read
- * again. */
+/* Logs a line for each setting of the file that no longer exists. A pipe is skipped, since it
+ * cannot be read again. */
 static cpl_status tell_removed(const char *file, const cpl_log *log)
 {
     cpl_yaml_tree tree = {0};
@@ -210,7 +211,8 @@ static cpl_status tell_removed(const char *file, const cpl_log *log)
     return CPL_OK;
 }
 
-/* The settings of the run now, and with those of the command line. */
+/* Sets `old` to the settings of the run and `fresh` to these with the flags of the command line
+ * applied. */
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
                                   const cpl_arguments *args, const char *run, int64_t ranks)
 {
@@ -233,7 +235,7 @@ static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *
     cpl_configuration old = {0}, fresh = {0};
     const int64_t ranks = world ? world->size : 1;
     cpl_status status   = check_run(run, world);
-    if (status == CPL_OK) status = together(world, configure_again(&old, &fresh, args, run, ranks));
+    if (status == CPL_OK) status = agree_on(world, configure_again(&old, &fresh, args, run, ranks));
     if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings, world);
     cpl_configuration_free(&fresh);
     cpl_configuration_free(&old);
@@ -248,7 +250,8 @@ static bool sets(const cpl_arguments *args, const char *name)
     return false;
 }
 
-/* A short run on the command line takes the warm-up of a long configuration with it. */
+/* Shortens the warm-up of the configuration if --set makes the run shorter than it and does not set
+ * it. */
 static void shorten_warmup(cpl_settings *s, const cpl_arguments *args, cpl_log log)
 {
     const int64_t was = s->train.warmup_steps;
@@ -298,8 +301,8 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
     return CPL_OK;
 }
 
-/* The settings as the run would resolve them. Data is opened only if the vocabulary is recorded in
- * token shards alone. Opening writes nothing. */
+/* Resolves the settings as the run would. Data is opened only if token shards alone record the
+ * vocabulary; opening writes nothing. */
 static cpl_status resolve(cpl_configuration *c, const char *run, const char *from,
                           const cpl_plan_run_for *what)
 {
@@ -323,7 +326,8 @@ done:
     return status;
 }
 
-/* What is wrong with eval.tasks and eval.prompts is reported before anything else, as in a run. */
+/* Checks eval.tasks and eval.prompts, whose faults are reported before anything else, as in a
+ * run. */
 static cpl_status check_tasks(const cpl_settings *s)
 {
     cpl_log log         = cpl_ranks_log(stdout);
@@ -333,7 +337,7 @@ static cpl_status check_tasks(const cpl_settings *s)
     return CPL_OK;
 }
 
-/* Prints the plan; CPL_ERR_MEMORY if it does not fit. */
+/* Prints the plan; CPL_ERR_MEMORY if the run does not fit into memory. */
 static cpl_status show_plan(const cpl_settings *s, const cpl_plan_run_for *what)
 {
     cpl_plan plan;
@@ -390,7 +394,7 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     if (status == CPL_OK) status = tell_removed(args->words[0], &log);
     if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
     if (status == CPL_OK) shorten_warmup(&c.settings, args, log);
-    status = together(world, status);
+    status = agree_on(world, status);
     if (status == CPL_OK)
         status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from, world)
                                                 : train(&c, run, from, NULL, world);
@@ -399,7 +403,7 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     return status;
 }
 
-/* Before anything that takes collective calls: ranks that do the same. */
+/* Checks that all ranks run the same form of the verb, before other collective calls. */
 static cpl_status agree_on_form(const cpl_arguments *args, cpl_group *world)
 {
     json_t *form =

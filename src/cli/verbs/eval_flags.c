@@ -1,4 +1,4 @@
-/* eval_flags.c - see internal.h: the form of couplet eval, and the flags of each form */
+/* eval_flags.c - the form of couplet eval, and the flags of each form; see internal.h */
 #include "cli/verbs/internal.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@ enum {
 static const char *const names[] = {"--tasks", "--text", "--documents", "--list"}; /* by form */
 enum { N_FORMS = sizeof names / sizeof *names };
 
-/* Flags that not every form takes. */
+/* Flags that only some forms take. */
 static const struct rule {
     unsigned forms;
-    const char *flags[12]; /* up to one that is NULL */
+    const char *flags[12]; /* ended by NULL */
 } rules[] = {
     {TASKS | LIST, {"--task-file", "--data"}},
     {TASKS,

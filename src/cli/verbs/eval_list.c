@@ -1,4 +1,4 @@
-/* eval_list.c - see internal.h: `couplet eval --list`, and the names that completion offers */
+/* eval_list.c - `couplet eval --list`, and the names that completion offers; see internal.h */
 #include "cli/verbs/internal.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char *sets_words(cpl_pool *pool, const cpl_task *task)
     return words;
 }
 
-/* "300", "300, 2 bad", "-". */
+/* Sets the number of rows in words: "300", "300, 2 bad", or "-" if there is no file. */
 static cpl_status rows_words(const char **words, cpl_pool *pool, const cpl_task *task,
                              const cpl_profile *profile, const char *data)
 {
@@ -36,7 +36,7 @@ static bool is_standard(const cpl_task *task, const cpl_profile *profile, const 
     return cpl_task_profile(&standard, task, set, NULL, NULL) == CPL_OK && standard == profile;
 }
 
-/* "inloop *"; a task of two sets with two default profiles has it at both. */
+/* Returns the profile's name, with " *" if it is the default of the task in one of its sets. */
 static const char *profile_name(cpl_pool *pool, const cpl_task *task, const cpl_profile *profile)
 {
     bool chosen = is_standard(task, profile, NULL);
@@ -93,7 +93,7 @@ cpl_status cpl_eval_list(const cpl_selection *s, const char *data)
         if (cpl_path_is_folder(data))
             printf("rows in %s; ", data);
         else
-            printf("the rows that come with the program are not there (--data DIR); ");
+            printf("the rows that come with the program are not installed (--data DIR);  ");
         printf("* is the profile of a task where none is named, of mmlu in paper-3b and in "
                "paper-15b\n");
         fputs(text.bytes ? text.bytes : "", stdout);
@@ -115,7 +115,7 @@ void cpl_eval_list_task_words(cpl_text *words)
     cpl_selection_free(&s);
 }
 
-/* Whether a task before this one, or a profile of this one before this, has the name. */
+/* Returns true if an earlier profile, of this task or an earlier one, has the name. */
 static bool is_offered(const cpl_selection *s, int64_t task, int64_t profile)
 {
     const char *name = s->tasks[task]->profiles[profile].name;
@@ -125,7 +125,7 @@ static bool is_offered(const cpl_selection *s, int64_t task, int64_t profile)
     return false;
 }
 
-/* Without variants, which follow a slash. */
+/* Variants, which follow a slash, are left out. */
 void cpl_eval_list_profile_words(cpl_text *words)
 {
     cpl_selection s = {0};

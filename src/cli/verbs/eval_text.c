@@ -1,4 +1,4 @@
-/* eval_text.c - see internal.h: `couplet eval --text`: how well a model predicts a text */
+/* eval_text.c - `couplet eval --text`: how well a model predicts a text; see internal.h */
 #include "cli/verbs/internal.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static const char *const columns[N_COLUMNS] = {"documents",  "tokens",     "byte
 
 static cpl_status fill(cpl_grid *g, cpl_pool *pool, const cpl_perplexity *p)
 {
-    const int64_t rows = p->n_rows == 2 ? 1 : p->n_rows; /* one source is all there is */
+    const int64_t rows = p->n_rows == 2 ? 1 : p->n_rows; /* a single source is the total */
     CPL_TRY(cpl_grid_open(g, pool, rows, N_COLUMNS));
     g->corner = "source";
     for (int k = 0; k < N_COLUMNS; k++) g->columns[k] = columns[k];
@@ -81,7 +81,7 @@ static cpl_status show(const cpl_perplexity *p, const cpl_arguments *args)
     return CPL_OK;
 }
 
-/* No result is written over a text. */
+/* Refuses a result whose file is one of the texts. */
 static cpl_status check_outputs(const cpl_arguments *args, const char *const *inputs)
 {
     cpl_strings files = {0};

@@ -23,7 +23,7 @@ static const char *duration(char out[32], double seconds)
     return out;
 }
 
-/* What is asked of a server, and what comes along. */
+/* Prints the bytes to fetch from a server, the requests, and the bytes fetched in addition. */
 static void print_requests(const cpl_inspect_cost *cost)
 {
     char bytes[32], all[32], kept[32], shared[32];
@@ -93,7 +93,7 @@ static bool same_shape(const cpl_layer_report *a, const cpl_layer_report *b)
            a->at->biased == b->at->biased && a->at->extra_rows == b->at->extra_rows;
 }
 
-/* The note names the rows of the router that are left out. */
+/* Prints the shape of a layer. The note names the router's rows that are left out. */
 static void print_shape(const cpl_layer_report *l)
 {
     const cpl_moe_layer *at = l->at;
@@ -140,7 +140,7 @@ static void print_left_out(const cpl_coupling_report *r)
                r->map.n_mtp == 1 ? "" : "s");
 }
 
-/* Rows are read of every gate; layers of equal shape share the line. */
+/* Prints the number of rows read of each gate; layers of equal shape share the line. */
 static void print_sample(const cpl_coupling_report *r)
 {
     const cpl_layer_report *before = NULL;
@@ -180,7 +180,7 @@ static void print_head(const cpl_coupling_report *r)
     print_sample(r);
 }
 
-/* If alpha_min is infinite, one sentence explains it. */
+/* Prints a sentence that explains an infinite alpha_min, if there is one. */
 static void print_infinite(const cpl_coupling_report *r)
 {
     for (int64_t i = 0; i < r->n_layers; i++) {

@@ -1,4 +1,4 @@
-/* internal.h - what several files of one verb share.
+/* internal.h - functions shared by the files of one verb.
  *
  * Room:  cli/verbs. */
 #ifndef CPL_CLI_VERBS_INTERNAL_H
@@ -14,7 +14,8 @@
 #include "parallel/gather.h"
 #include "remote/remote.h"
 
-/* ---- eval_flags.c: the forms of couplet eval; a flag that a form does not take is wrong use ---- */
+/* ---- eval_flags.c: the forms of couplet eval; a flag that a form does not take is wrong use
+   ---- */
 
 typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_TASKS,
@@ -23,67 +24,68 @@ typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_LIST
 } cpl_eval_mode;
 
-/* The form, from --tasks or --task-file, --text, --documents, --list. CPL_ERR_USAGE: none of them, two of them,
- * a flag of another form, --samples without --json, MODEL_DIR missing or too many words. */
+/* Sets the form from --tasks or --task-file, --text, --documents or --list. CPL_ERR_USAGE: no form,
+ * two forms, a flag of another form, --samples without --json, MODEL_DIR missing, or too many
+ * words. */
 CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args);
 
 /* ---- eval_text.c ---- */
 
-/* Reads, scores, prints a table of the sources and writes --json. args->words are the model and
- * further inputs; the ranks of `world` (NULL: one process) share the text. */
+/* Reads and scores the text, prints a table of its sources and writes --json. args->words are the
+ * model and further inputs. The ranks of `world` (NULL: one process) share the text. */
 CPL_NODISCARD cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c,
                                        cpl_group *world, const cpl_log *log);
 
 /* ---- eval_list.c ---- */
 
-/* Prints the tasks there are: set, profiles, rows found in `data`, where the full ones are
- * published. */
+/* Prints all tasks: their sets, profiles, numbers of rows found in `data`, and where the full rows
+ * are published. */
 CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const char *data);
 
-/* Appends the words that --tasks takes, and the names of profiles, with a blank after each. */
+/* Append the words of --tasks, or the names of profiles, with a blank after each. */
 void cpl_eval_list_task_words(cpl_text *words);
 void cpl_eval_list_profile_words(cpl_text *words);
 
 /* ---- inspect_print.c: the cost before, the tables after ---- */
 
-/* What it will cost, on standard error, before it begins; `base_bytes` is what the program itself
- * takes. */
+/* Prints the expected cost on standard error, before the work begins. `base_bytes`: memory of the
+ * program itself, in bytes. */
 void cpl_inspect_print_cost(const cpl_coupling_report *report, const cpl_inspect_cost *cost,
                             double base_bytes);
 
-/* The tables of one checkpoint and its verdict, on standard output. */
+/* Prints the tables of one checkpoint and its verdict on standard output. */
 CPL_NODISCARD cpl_status cpl_inspect_print(const cpl_coupling_report *report);
 
-/* Compares several checkpoints: means over their layers. */
+/* Prints a table that compares `count` checkpoints by means over their layers. */
 CPL_NODISCARD cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports,
                                                    int64_t count);
 
 /* ---- inspect_remote.c: words that name a server ---- */
 
-/* All zero at first. */
+/* Remote checkpoints of a command; all zero at first. */
 typedef struct cpl_inspect_remotes {
-    const cpl_arguments *args; /* borrowed; set by the caller */
-    cpl_remote **at;           /* (n_words) of words that name a server, else NULL; owned */
+    const cpl_arguments *args; /* set by the caller; borrowed */
+    cpl_remote **at;           /* (n_words) for words that name a server, else NULL; owned */
     cpl_log log;               /* warnings while reading */
     int64_t n_requests;        /* to all servers together, added up by the caller */
 } cpl_inspect_remotes;
 
-/* Opens word `i` if it names a server: sets the origin of the options and the path to open. For any
- * other word the path is the word, and the options stay as they are. */
+/* Opens word `i` if it names a server, and sets the origin of the options and the path to open. For
+ * any other word `*path` is the word, and the options stay unchanged. */
 CPL_NODISCARD cpl_status cpl_inspect_remotes_open(cpl_inspect_remotes *remotes,
                                                   cpl_inspect_options *options, const char **path,
                                                   int i);
 
-/* After all reports are closed. */
+/* Call this after all reports are closed. */
 void cpl_inspect_remotes_close(cpl_inspect_remotes *remotes);
 
 /* CPL_ERR_INPUT if there are too many requests without --yes. */
 CPL_NODISCARD cpl_status cpl_inspect_remotes_limit(const cpl_inspect_remotes *remotes);
 
-/* The cache is written to, so it must not lie in a local checkpoint. */
+/* Refuses a cache in a local checkpoint, since files are written to it. */
 CPL_NODISCARD cpl_status cpl_inspect_remotes_check_cache(const cpl_arguments *args);
 
-/* The routing of a text (--text) needs the whole model: neither servers nor --dry-run. */
+/* Refuses names of servers and --dry-run with --text, which needs the whole model. */
 CPL_NODISCARD cpl_status cpl_inspect_remotes_refuse_text(const cpl_arguments *args);
 
 /* ---- routing_print.c: the flags and the tables of couplet inspect --text ---- */
@@ -102,28 +104,28 @@ CPL_NODISCARD cpl_status cpl_inspect_remotes_refuse_text(const cpl_arguments *ar
                  "Read at most this many tokens, shared equally by its sources; 0: all.",          \
                  .default_value = "65536", .low = 0, .high = 1e12, .unit = "tokens"),              \
         CPL_FLAG("--response-tokens", INT, "N",                                                    \
-                 "Of these, give this many, evenly spread, to every expert.",                      \
+                 "Number of these tokens, evenly spread, given to every expert.",                  \
                  .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"),                \
         CPL_FLAG("--tokenizer", FILE, "T.json", "Take this tokenizer instead of the folder's.")
 
-/* Whether --text is given, and the options it comes with. `inputs` [1] is set to its value. Alphas
- * are those of --alpha if it is given, else 0.5, 1, 2 and 3. CPL_ERR_USAGE if another number
- * of checkpoints than one is given. */
+/* Sets `*wanted`: --text is given, and then the options and inputs[0], its value. The alphas are
+ * those of --alpha, by default 0.5, 1, 2 and 3. CPL_ERR_USAGE if the number of checkpoints is not
+ * one. */
 CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *options,
                                                 const char **inputs, const cpl_arguments *args,
                                                 const cpl_inspect_options *inspect);
 
-/* What it will cost, on standard error. */
+/* Prints the expected cost on standard error. */
 void cpl_routing_print_cost(const cpl_routing_report *report, const cpl_routing_cost *cost);
 
-/* The tables, on standard output. CPL_ERR_MEMORY. */
+/* Prints the tables on standard output. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_print(const cpl_routing_report *report);
 
 /* ---- train_summary.c: the table at the end of a run, from the run's own files ---- */
 
-/* Prints held-out loss before and after, per source, and per layer the coupling before and after,
- * eps, norms and load, from RUN/start.json and the last line of RUN/metrics.jsonl with an
- * evaluation. A start.json that cannot be read is a warning: the training is done. */
+/* Prints the held-out loss before and after, per source, and per layer the coupling before and
+ * after, eps, norms and load, from RUN/start.json and the last line of RUN/metrics.jsonl with an
+ * evaluation. A start.json that cannot be read is a warning, since the training is complete. */
 CPL_NODISCARD cpl_status cpl_train_summary_print(const char *run, const cpl_log *log);
 
 #endif /* CPL_CLI_VERBS_INTERNAL_H */

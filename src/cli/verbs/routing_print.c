@@ -18,8 +18,7 @@ cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const ch
     *wanted                            = cpl_flag_given(args, "--text");
     for (size_t i = 0; !*wanted && i < sizeof of_text / sizeof *of_text; i++)
         if (cpl_flag_given(args, of_text[i]))
-            return CPL_FAIL(CPL_ERR_USAGE, "%s says how --text is read: give --text too",
-                            of_text[i]);
+            return CPL_FAIL(CPL_ERR_USAGE, "%s is a flag of --text: give --text too", of_text[i]);
     if (!*wanted) return CPL_OK;
     if (args->n_words != 1)
         return CPL_FAIL(CPL_ERR_USAGE, "--text takes one checkpoint, not %d", args->n_words);

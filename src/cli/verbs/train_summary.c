@@ -13,7 +13,7 @@
 #include "io/stream.h"
 #include "tensor/figures.h"
 
-enum { LINE_BYTES = 1 << 24 }; /* bound of a line of metrics.jsonl */
+enum { LINE_BYTES = 1 << 24 }; /* largest length of a line of metrics.jsonl */
 
 /* ---- reading ---- */
 
@@ -69,7 +69,7 @@ static void cell(const json_t *number, int width, int digits)
         printf("%*s", width, "-");
 }
 
-/* The coupling loss spans many powers of ten. */
+/* Prints a value of the coupling loss, which spans many powers of ten. */
 static void cell_small(const json_t *number, int width)
 {
     if (json_is_number(number))
@@ -80,7 +80,7 @@ static void cell_small(const json_t *number, int width)
 
 static const json_t *of_layer(const json_t *line, const char *key, size_t layer)
 {
-    const char *old       = cpl_figure_old_name(key); /* a run that an older version began */
+    const char *old       = cpl_figure_old_name(key); /* for runs begun by an older version */
     const json_t *numbers = json_object_get(line, key);
     if (!numbers && old) numbers = json_object_get(line, old);
     return json_array_get(numbers, layer);
@@ -135,7 +135,7 @@ static void print_layers(const json_t *start, const json_t *end)
     }
 }
 
-/* Of a model without a router. */
+/* Prints the load of the experts, for a model without a router. */
 static void print_loads(const json_t *end)
 {
     size_t layers = json_array_size(json_object_get(end, "load_max"));
@@ -153,7 +153,7 @@ cpl_status cpl_train_summary_print(const char *run, const cpl_log *log)
 {
     json_t *start = NULL, *end = NULL;
     cpl_status status = CPL_OK;
-    if (load_start(&start, run) != CPL_OK) /* the run is whole without */
+    if (load_start(&start, run) != CPL_OK) /* the run is complete without this file */
         cpl_log_warn(log, "the figures before the first step are left out: %s", cpl_last_error());
     CPL_TRY_DONE(load_end(&end, run));
     print_losses(start, end);
