@@ -14,9 +14,10 @@
 #include "base/arena.h"
 #include "base/stop.h"
 
-enum { CHUNK = 1 << 16 }; /* bytes read at a time */
+enum { CHUNK = 1 << 16 }; /* bytes per read */
 
-/* Says why `path` could not be opened; a missing file and a link to a missing file differ. */
+/* Reports why `path` could not be opened; a missing file and a link to a missing file give
+ * different errors. */
 static cpl_status cannot_open(const char *path)
 {
     int error = errno;
@@ -31,7 +32,7 @@ static cpl_status cannot_read(const char *path)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
 }
 
-/* Without O_NONBLOCK, open of a pipe blocks until it has a writer. */
+/* Opens with O_NONBLOCK: otherwise opening a pipe blocks until it has a writer. */
 static cpl_status open_any(int *descriptor, struct stat *info, const char *path)
 {
     *descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -210,7 +211,7 @@ const char *cpl_file_hint(const void *bytes, size_t length)
 
 /* ---- writing ---- */
 
-/* Numbers the temporary files of this process, so that two writers never share one. */
+/* Number of temporary files so far, part of their names: two writers never share a file. */
 static atomic_uint serial;
 
 static char *temporary_name(const char *path)
@@ -222,8 +223,8 @@ static char *temporary_name(const char *path)
     return NULL;
 }
 
-/* A new file with an unused name: files left by a killed process with our number are skipped. Not
- * mkstemp: the finished file would not be readable for others. */
+/* Creates a file with an unused name; names left by a killed process with our process number are
+ * skipped. mkstemp would make a file that other users cannot read. */
 static cpl_status create(cpl_writer *w)
 {
     enum { TRIES = 100 };
@@ -253,8 +254,8 @@ static void release(cpl_writer *w)
     memset(w, 0, sizeof *w);
 }
 
-/* A rename to the name of a device or a pipe would remove it: /dev/null, with enough
- * permissions. */
+/* Refuses a device or a pipe, such as /dev/null: with enough permissions the rename would remove
+ * it. */
 static cpl_status refuse_special(const char *path)
 {
     struct stat what;
@@ -325,7 +326,7 @@ cpl_status cpl_folder_sync(const char *folder)
     int error      = descriptor < 0 ? errno : 0;
     if (!error && fsync(descriptor) != 0) error = errno;
     if (descriptor >= 0) close(descriptor);
-    /* Some file systems cannot sync a folder and report EINVAL: nothing more can be done. */
+    /* EINVAL: the file system cannot sync folders. */
     if (!error || error == EINVAL) return CPL_OK;
     return CPL_FAIL(CPL_ERR_IO, "%s: the folder cannot be synced: %s", folder, strerror(error));
 }
@@ -349,7 +350,7 @@ cpl_status cpl_writer_commit(cpl_writer *w)
     w->descriptor = -1;
     if (!w->error && rename(w->temporary, w->path) != 0) w->error = errno;
     CPL_TRY_DONE(cpl_writer_status(w));
-    cpl_free(w->temporary); /* the file has its final name now */
+    cpl_free(w->temporary); /* the file has its final name */
     w->temporary = NULL;
     CPL_TRY_DONE(sync_folder_of(w->path));
 done:

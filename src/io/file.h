@@ -2,7 +2,7 @@
  * disk never leaves half a file, and the names of folders.
  *
  * Room:   io. Every error names the file and gives the system's error.
- * Names:  `path` as the system understands it; symbolic links are followed.
+ * Names:  `path` is a name of the operating system; symbolic links are followed.
  * Hash:   XXH3, 64 bits, seed 0, over the bytes of the file. */
 #ifndef CPL_IO_FILE_H
 #define CPL_IO_FILE_H
@@ -16,16 +16,17 @@
 
 /* Reading ---------------------------------------------------------------------------------------*/
 
-/* Two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a regular
- * file or a link to one: a folder, pipe, socket or device is an error at once, as the user did not
- * choose it. A file that the user named (_given) may also be a pipe, a terminal or a device: it is
- * waited for until cpl_stop_check fails. In both cases the caller gives the largest length. */
+/* There are two rules. A name that is looked up in a folder (config.json, a shard, ...) must be a
+ * regular file or a link to one: a folder, pipe, socket or device is an error at once, as the user
+ * did not choose it. A file that the user named (_given) may also be a pipe, a terminal or a
+ * device, whose data is waited for until cpl_stop_check fails. In both cases the caller gives the
+ * largest length. */
 
-/* Sets `out` (initialised, its old content is dropped) to the whole content of a file of a folder.
- * More than `max_bytes` is an error, reported before or while reading, never after. */
+/* Sets `out` (initialised; its old content is replaced) to the content of a file of a folder. A
+ * file of more than `max_bytes` is an error. */
 CPL_NODISCARD cpl_status cpl_file_read(cpl_text *out, const char *path, size_t max_bytes);
 
-/* The same of a file that the user named. */
+/* The same for a file that the user named. */
 CPL_NODISCARD cpl_status cpl_file_read_given(cpl_text *out, const char *path, size_t max_bytes);
 
 /* Opens a file of a folder for reading and sets its descriptor (the caller closes it) and
@@ -35,26 +36,27 @@ CPL_NODISCARD cpl_status cpl_file_open(int *descriptor, uint64_t *length, const 
 /* CPL_OK if cpl_file_open would open it. */
 CPL_NODISCARD cpl_status cpl_file_check(const char *path);
 
-/* Opens a file that the user named; it is read with cpl_file_read_next. */
+/* Opens a file that the user named, for cpl_file_read_next; the caller closes the descriptor. */
 CPL_NODISCARD cpl_status cpl_file_open_given(int *descriptor, const char *path);
 
-/* Waits for the next bytes and sets `*got` of `out`, at most `bytes`; 0 at the end. Also for
- * descriptors that others opened, such as the standard input. CPL_ERR_IO, CPL_ERR_STOPPED. */
+/* Waits for the next bytes and reads at most `bytes` into `out`; `*got` is their number, 0 at the
+ * end. The descriptor may come from elsewhere, such as the standard input. CPL_ERR_IO,
+ * CPL_ERR_STOPPED. */
 CPL_NODISCARD cpl_status cpl_file_read_next(int descriptor, void *out, size_t bytes, size_t *got,
                                             const char *path);
 
-/* Sets exactly `bytes` bytes of `out` from position `offset`; a file that ends earlier is an error.
- * Several threads may read one descriptor. `path` is for the sentence. */
+/* Reads exactly `bytes` bytes at `offset` into `out`; a file that ends earlier is an error. Several
+ * threads may read one descriptor. `path` is named in the error. */
 CPL_NODISCARD cpl_status cpl_file_read_at(int descriptor, void *out, size_t bytes, uint64_t offset,
                                           const char *path);
 
 CPL_NODISCARD cpl_status cpl_file_hash(uint64_t *hash, const char *path);
 
-/* Whether these first bytes of a file are a Git LFS pointer in place of the real file. */
+/* Returns true if the first bytes of a file are a Git LFS pointer in place of the file. */
 bool cpl_file_is_lfs_pointer(const void *bytes, size_t length);
 
-/* A hint for a file of the wrong kind, from its first bytes: "; it looks like a web page, ..."; ""
- * if they match no known kind. */
+/* Returns a hint on a file of the wrong kind, from its first bytes: "; it looks like a web page,
+ * ...", or "" if they match no known kind. The text is static. */
 const char *cpl_file_hint(const void *bytes, size_t length);
 
 /* Writing ---------------------------------------------------------------------------------------*/
@@ -88,48 +90,51 @@ CPL_NODISCARD cpl_status cpl_writer_status(const cpl_writer *writer);
 CPL_NODISCARD cpl_status cpl_writer_commit(cpl_writer *writer);
 void cpl_writer_abort(cpl_writer *writer); /* closes and removes the temporary file */
 
-/* The same in one call. */
+/* Creates, writes and commits in one call. */
 CPL_NODISCARD cpl_status cpl_file_write_atomic(const char *path, const void *bytes, size_t length);
 
 /* Names and folders -----------------------------------------------------------------------------*/
 
-/* Also true if the disk fails: reading the folder then gives the error. */
+/* Returns true if `path` is a folder, and if the disk fails: reading the folder then gives the
+ * error. */
 bool cpl_path_is_folder(const char *path);
-/* Also true for a dangling link and if the disk fails: opening the path then gives the error. */
+/* Returns true if `path` exists, is a dangling link, or if the disk fails: opening the path then
+ * gives the error. */
 bool cpl_path_exists(const char *path);
 
 bool cpl_path_ends_in(const char *path, const char *ending);
-bool cpl_path_is_gguf(const char *path); /* by its ending, of any case */
+bool cpl_path_is_gguf(const char *path); /* the name ends in .gguf, in any case */
 
-/* Both from cpl_alloc, NULL if there is no memory. */
+/* The caller frees the result with cpl_free; NULL: no memory. */
 char *cpl_path_join(const char *folder, const char *name);
-char *cpl_path_folder(const char *path); /* the part before the last '/'; "." if there is none */
+char *cpl_path_folder(const char *path); /* the part before the last '/'; "." if there is no '/' */
 
-/* Makes the folder and its parents, as far as they do not exist. */
+/* Creates the folder and its parents where they do not exist. */
 CPL_NODISCARD cpl_status cpl_folder_make(const char *folder);
 
-/* Length in bytes of the beginning of `folder` that names existing folders. With it,
- * cpl_folder_unmake can later remove what cpl_folder_make creates after that beginning: the folder
- * and its parents, as far as they are empty then. */
+/* Returns the length in bytes of the beginning of `folder` that names existing folders. With it
+ * cpl_folder_unmake removes the folders that cpl_folder_make creates after that beginning, if they
+ * are empty. */
 size_t cpl_path_existing(const char *folder);
 void cpl_folder_unmake(const char *folder, size_t existing);
 
-/* Removes the folder and all that is in it, as far as the system allows; links are not followed. */
+/* Removes the folder and its content, as far as the system allows; links are not followed. */
 void cpl_folder_remove(const char *folder);
-/* Removes its content only, the file `last` (NULL: none) after all else. A program that is killed
- * meanwhile leaves `last`, what was not begun, whole, and perhaps a part as ".tmp-removed". */
+/* Removes only the content of the folder, the file `last` (NULL: no such file) after everything
+ * else. A program that is killed meanwhile leaves `last`, the remaining entries unchanged, and at
+ * most one incomplete entry, named ".tmp-removed". */
 void cpl_folder_empty(const char *folder, const char *last);
 
-/* Takes the lock of the file `path`, which is created if needed, for this process only. Closing
- * `*held` or ending the process releases it. The file may be removed while the lock is held. If
- * another process has it: waits, or leaves *held at -1. CPL_ERR_INPUT if `path` is a symbolic link,
- * CPL_ERR_IO, CPL_ERR_STOPPED while waiting. */
+/* Locks the file `path`, which is created if needed, for this process. Closing `*held` or the end
+ * of the process releases the lock. The file may be removed while the lock is held. If another
+ * process has the lock: `wait`: waits for it; otherwise leaves `*held` at -1. CPL_ERR_INPUT if
+ * `path` is a symbolic link, CPL_ERR_IO, CPL_ERR_STOPPED while waiting. */
 CPL_NODISCARD cpl_status cpl_file_lock(int *held, const char *path, bool wait);
 
-/* Makes what was renamed or created in `folder` survive a power failure. */
+/* Syncs the folder, so that files renamed or created in it survive a power failure. */
 CPL_NODISCARD cpl_status cpl_folder_sync(const char *folder);
 
-/* Sets the names in a folder, sorted by bytes, without "." and ".."; give them back with
+/* Sets the names in a folder, sorted by bytes, without "." and "..". The caller frees them with
  * cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_folder_list(cpl_strings *names, const char *folder);
 
@@ -141,7 +146,8 @@ CPL_NODISCARD cpl_status cpl_folder_list(cpl_strings *names, const char *folder)
  * checkpoint that does not exist protects nothing. */
 CPL_NODISCARD cpl_status cpl_path_guard_check(const char *target, const char *checkpoint);
 
-/* The same for a target that is weights: an existing one is not refused for its extension. */
+/* The same for a target that is itself weights: an existing target is not refused for its
+ * extension. */
 CPL_NODISCARD cpl_status cpl_path_guard_outside(const char *target, const char *checkpoint);
 
 #endif /* CPL_IO_FILE_H */

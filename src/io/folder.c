@@ -30,7 +30,7 @@ bool cpl_path_exists(const char *path)
     return lstat(path, &info) == 0 || errno == EIO || errno == ENOMEM;
 }
 
-/* Whether the open file still has this name: the holder of the lock may have removed it. */
+/* Returns true if the open file still has this name: the holder of the lock may have removed it. */
 static bool is_named(int file, const char *path)
 {
     struct stat mine, there;
@@ -38,7 +38,7 @@ static bool is_named(int file, const char *path)
            mine.st_dev == there.st_dev;
 }
 
-/* One try; leaves *held at -1 if another process has the lock. */
+/* Tries once to lock; leaves *held at -1 if another process has the lock. */
 static cpl_status try_lock(int *held, const char *path)
 {
     int file = open(path, O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666), failed;
@@ -161,7 +161,7 @@ cpl_status cpl_folder_make(const char *folder)
 
 size_t cpl_path_existing(const char *folder)
 {
-    char path[4096]; /* a longer one the system does not take */
+    char path[4096]; /* the system accepts no longer path */
     size_t existing = 0;
     if (strlen(folder) >= sizeof path) return strlen(folder);
     for (const char *slash = folder; slash;) {
@@ -198,8 +198,8 @@ void cpl_folder_remove(const char *folder)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Under another name first: what is there by its name is whole, even if the process is killed
- * here. */
+/* Renames the entry before removing it: whatever has its own name is complete, even if the process
+ * is killed here. */
 static void remove_within(const char *folder, const char *name)
 {
     char *path = cpl_path_join(folder, name), *doomed = cpl_path_join(folder, ".tmp-removed");
@@ -225,7 +225,7 @@ void cpl_folder_empty(const char *folder, const char *last)
 
 /* ---- output paths ---- */
 
-/* Appends one component to an absolute path: ".." takes the last away. */
+/* Appends one component to an absolute path; ".." removes the last component. */
 static void append_component(cpl_text *path, const char *name, size_t length)
 {
     if (length == 0 || (length == 1 && name[0] == '.')) return;
@@ -239,7 +239,7 @@ static void append_component(cpl_text *path, const char *name, size_t length)
 }
 
 /* Sets `out` to the resolved location of `path`: its longest existing beginning as the system
- * resolves it, then the remaining components as they are written. */
+ * resolves it, and the remaining components as written. */
 static cpl_status resolve(cpl_text *out, const char *path)
 {
     cpl_status status = CPL_OK;
@@ -273,7 +273,7 @@ static bool is_at_or_below(const cpl_text *path, const cpl_text *folder)
            (path->length == folder->length || path->bytes[folder->length] == '/');
 }
 
-/* Whether the folder of a single file is a checkpoint's, judged by the other files in it. */
+/* Sets `*has`: the folder of a single file is that of a checkpoint, by the other files in it. */
 static cpl_status has_own_folder(bool *has, const char *folder)
 {
     static const char *const signs[] = {"config.json", "params.json",
@@ -307,7 +307,7 @@ static cpl_status check_against(const cpl_text *there, const char *kept_path, co
     return status;
 }
 
-/* Checks the folder of a file, if that is a checkpoint's. */
+/* Checks the folder of a file if it is that of a checkpoint. */
 static cpl_status check_folder_of(const cpl_text *there, const char *file, const char *target,
                                   const char *checkpoint)
 {
@@ -332,8 +332,8 @@ static cpl_status check_file(const cpl_text *there, const char *target, const ch
     return status;
 }
 
-/* Results must not overwrite weights of any checkpoint: for example another part of a split
- * file. */
+/* Returns true if the path has the extension of weights: results must not overwrite the weights of
+ * any checkpoint, such as another part of a split file. */
 static bool is_weights(const char *path)
 {
     static const char *const endings[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth"};

@@ -11,8 +11,9 @@
 #include "io/file.h"
 #include "io/json_pull.h"
 
-/* Whether jansson failed for lack of memory. Often it does not report that: it reports valid text
- * as invalid or gives no error. A lone surrogate is the only thing that jansson alone refuses. */
+/* Returns true if jansson failed for lack of memory. It often does not report that: it reports
+ * valid text as invalid or gives no error. A lone surrogate is the only input that jansson alone
+ * refuses. */
 static bool ran_out(const json_error_t *error, const char *bytes, size_t length)
 {
     if (!error->text[0]) return true;
@@ -113,7 +114,8 @@ static bool absent_or_null(const json_t *object, const char *key)
     return !value || json_is_null(value);
 }
 
-/* Whole numbers of documents that were read as reals; those that a real holds exactly. */
+/* Sets `*out` to a whole number, which may have been read as a real; it must be one that a real
+ * holds exactly. */
 static bool whole(const json_t *value, int64_t *out)
 {
     const double exact = 9007199254740992.0; /* 2^53 */
@@ -218,7 +220,7 @@ cpl_status cpl_json_string_or(const json_t *object, const char *key, const char 
     return cpl_json_string(object, key, value, where);
 }
 
-static int put(const char *bytes, size_t length, void *writer)
+static int write_bytes(const char *bytes, size_t length, void *writer)
 {
     cpl_writer_put(writer, bytes, length);
     return 0; /* the writer remembers a failure */
@@ -251,9 +253,8 @@ json_t *cpl_json_words(const char *bytes)
     return value;
 }
 
-/* jansson 2.14 does not survive a failed allocation while it parses: it aborts, or writes into
- * memory that it has freed. So if malloc fails, the block is taken from here. Blocks are never
- * reused; this lasts until the reserve is spent. */
+/* Memory for jansson if malloc fails. jansson 2.14 does not survive a failed allocation while it
+ * parses: it aborts, or writes into memory that it has freed. Blocks are never reused. */
 static struct {
     _Alignas(max_align_t) unsigned char bytes[CPL_JSON_RESERVE];
     atomic_size_t used;
@@ -310,7 +311,7 @@ cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t fl
     cpl_writer writer;
     CPL_TRY(cpl_json_check(path));
     CPL_TRY(cpl_writer_open(&writer, path));
-    if (json_dump_callback(json, put, &writer, flags) != 0) {
+    if (json_dump_callback(json, write_bytes, &writer, flags) != 0) {
         cpl_writer_abort(&writer);
         return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write this JSON", path);
     }

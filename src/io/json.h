@@ -1,4 +1,4 @@
-/* json.h - JSON files on top of jansson: loading with sentences that name file, line and column,
+/* json.h - JSON files on top of jansson: loading with errors that name file, line and column,
  * members of the right kind and within bounds, atomic writing.
  *
  * Room:   io. It reads configurations, indices and tokenizers; the headers of safetensors files
@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "io/source.h"
 
-enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
+enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* largest file; more is an error */
 
 /* Sets a new object or array, read from a file of a folder or, _given, from one that the user
  * named; the caller frees it with json_decref. A whole number beyond 64 bits is no error (published
@@ -25,20 +25,20 @@ enum { CPL_JSON_MAX_BYTES = 1 << 29 }; /* of a file; more is an error */
 CPL_NODISCARD cpl_status cpl_json_load(json_t **out, const char *path);
 CPL_NODISCARD cpl_status cpl_json_load_given(json_t **out, const char *path);
 
-/* The same of a file that lies where `origin` says; NULL: the local file system. */
+/* The same for a file of `origin`; NULL: the local file system. */
 CPL_NODISCARD cpl_status cpl_json_load_from(json_t **out, const cpl_origin *origin,
                                             const char *path);
 
 CPL_NODISCARD cpl_status cpl_json_parse(json_t **out, const char *bytes, size_t length,
                                         const char *where);
 
-/* The same of bytes that begin at `line` and `column` of the file, both from 1. */
+/* The same for bytes that begin at `line` and `column` of the file, both counted from 1. */
 CPL_NODISCARD cpl_status cpl_json_parse_at(json_t **out, const char *bytes, size_t length,
                                            const char *where, int64_t line, int64_t column);
 
-/* Sets `value` to a required member. An integer may also be written as a real without a fraction,
- * below 2^53, and lies in [lo, hi], as does a float. Strings, objects and arrays are borrowed from
- * `object`. */
+/* Set `value` to a required member. An integer may also be written as a real without a fraction,
+ * below 2^53. Integers and floats must lie in [lo, hi]. Strings, objects and arrays are borrowed
+ * from `object`. */
 CPL_NODISCARD cpl_status cpl_json_int(const json_t *object, const char *key, int64_t *value,
                                       int64_t lo, int64_t hi, const char *where);
 CPL_NODISCARD cpl_status cpl_json_float(const json_t *object, const char *key, double *value,
@@ -52,7 +52,8 @@ CPL_NODISCARD cpl_status cpl_json_object(const json_t *object, const char *key, 
 CPL_NODISCARD cpl_status cpl_json_array(const json_t *object, const char *key, json_t **value,
                                         const char *where);
 
-/* The same, with `absent` if the member is missing or null; `absent` need not be in bounds. */
+/* The same, but sets `absent` if the member is missing or null; `absent` need not lie in the
+ * bounds. */
 CPL_NODISCARD cpl_status cpl_json_int_or(const json_t *object, const char *key, int64_t *value,
                                          int64_t lo, int64_t hi, int64_t absent, const char *where);
 CPL_NODISCARD cpl_status cpl_json_float_or(const json_t *object, const char *key, double *value,
@@ -63,52 +64,53 @@ CPL_NODISCARD cpl_status cpl_json_string_or(const json_t *object, const char *ke
                                             const char **value, const char *absent,
                                             const char *where);
 
-/* A new real, or null if the value is not finite: JSON has no form for it. */
+/* Return new values for the caller to free (json_decref); NULL: no memory. A real; null if the
+ * value is not finite, which JSON cannot express. */
 json_t *cpl_json_number(double value);
 
-/* The same for a count: an integer if the value is whole and below 2^53. */
+/* A count: an integer if the value is whole and below 2^53, otherwise a real. */
 json_t *cpl_json_count(double value);
 
-/* A new string of 16 hexadecimal digits. */
+/* A string of 16 hexadecimal digits. */
 json_t *cpl_json_hash(uint64_t hash);
 
-/* A new string; bytes that are no UTF-8, as in names of files, become U+FFFD. NULL: no memory. */
+/* A string; bytes that are not UTF-8, as in names of files, become U+FFFD. */
 json_t *cpl_json_words(const char *bytes);
 
-/* Building a tree: a failed allocation is remembered, so that the caller checks once at the end. */
+/* Building a tree: `*failed` records a failed allocation, so that the caller checks once at the
+ * end. */
 
-/* Adds a member, whose value it takes over; NULL counts as failed. */
+/* Adds a member and takes the ownership of its value; NULL counts as failed. */
 static inline void cpl_json_put(bool *failed, json_t *object, const char *key, json_t *value)
 {
     *failed = json_object_set_new(object, key, value) != 0 || *failed;
 }
 
-/* The same of an object or array that is filled later: returns it, or NULL from a failure on. */
+/* Adds an object or array that is filled later. Returns it, borrowed; NULL after a failure. */
 static inline json_t *cpl_json_open(bool *failed, json_t *object, const char *key, json_t *value)
 {
     cpl_json_put(failed, object, key, value);
     return *failed ? NULL : value;
 }
 
-/* Puts an element; as cpl_json_put. */
+/* Appends an element and takes its ownership; NULL counts as failed. */
 static inline void cpl_json_add(bool *failed, json_t *array, json_t *value)
 {
     *failed = json_array_append_new(array, value) != 0 || *failed;
 }
 
 /* Writes the document and a line end; `flags` are jansson's (JSON_INDENT(2), JSON_SORT_KEYS). The
- * old file stays until the new one is whole. */
+ * old file remains until the new one is complete. */
 CPL_NODISCARD cpl_status cpl_json_write_atomic(const char *path, const json_t *json, size_t flags);
 
-/* Gives back the text of json_dumps. */
+/* Frees the text of json_dumps. */
 void cpl_json_text_free(char *text);
 
-/* jansson leaves out what it has no memory for: a member that could not be added is missing without
- * an error. Its parser does not survive a failed allocation. After cpl_json_watch_memory an
- * allocation that fails is served from a reserve of CPL_JSON_RESERVE bytes. Once that is spent,
- * failures are remembered, and from the first one on cpl_json_check is CPL_ERR_MEMORY, for the rest
- * of the process. Code that writes JSON checks it. cpl_json_watch_memory replaces the allocator of
- * jansson, so it is for a program, not for a library. */
+/* If memory is short jansson leaves out members without an error, and its parser does not survive a
+ * failed allocation. After cpl_json_watch_memory an allocation that fails is served from a reserve
+ * of CPL_JSON_RESERVE bytes. From the first failure after that is spent, cpl_json_check is
+ * CPL_ERR_MEMORY for the rest of the process; code that writes JSON calls it. cpl_json_watch_memory
+ * replaces the allocator of jansson, so it is for a program, not for a library. */
 enum { CPL_JSON_RESERVE = 1 << 22 };
 void cpl_json_watch_memory(void);
 CPL_NODISCARD cpl_status cpl_json_check(const char *where);

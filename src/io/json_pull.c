@@ -17,7 +17,7 @@ bool cpl_json_pull_fail(cpl_json_pull *c, const char *problem)
     return false;
 }
 
-/* The next byte that is not white space; -1 at the end or after a problem. */
+/* Returns the next byte that is not white space; -1 at the end or after a problem. */
 static int peek(cpl_json_pull *c)
 {
     if (c->problem) return -1;
@@ -26,7 +26,7 @@ static int peek(cpl_json_pull *c)
     return c->at < c->end ? (unsigned char)*c->at : -1;
 }
 
-/* Skips `byte`, or sets `problem` to the text that describes what is expected. */
+/* Skips `byte`, or fails with `problem`. */
 static bool expect(cpl_json_pull *c, int byte, const char *problem)
 {
     if (peek(c) != byte) return cpl_json_pull_fail(c, problem);
@@ -41,7 +41,8 @@ static bool enter(cpl_json_pull *c, int byte, const char *problem)
     return true;
 }
 
-/* Whether another member or item follows, with its comma passed; leaves at the closing byte. */
+/* Returns true if another member or item follows, and passes its comma; otherwise passes the
+ * closing byte. */
 static bool another(cpl_json_pull *c, bool *first, int closing)
 {
     int next = peek(c);
@@ -76,7 +77,7 @@ bool cpl_json_pull_item(cpl_json_pull *c, bool *first)
     return another(c, first, ']');
 }
 
-/* Four hexadecimal digits. */
+/* Reads four hexadecimal digits. */
 static bool hex4(cpl_json_pull *c, uint32_t *out)
 {
     *out = 0;
@@ -90,7 +91,7 @@ static bool hex4(cpl_json_pull *c, uint32_t *out)
     return true;
 }
 
-/* What follows \u: a code point, of two such escapes if it is beyond U+FFFF. NUL and half of a
+/* Reads the code point after \u, from two such escapes if it is beyond U+FFFF. NUL and half of a
  * surrogate pair are problems unless `lenient`. */
 static bool code_point(cpl_json_pull *c, uint32_t *code, bool lenient)
 {
@@ -120,7 +121,8 @@ static bool escape(cpl_json_pull *c, char **to)
     if (name == 'u') {
         uint32_t code;
         if (!code_point(c, &code, false)) return false;
-        *to += cpl_utf8_encode(code, *to); /* at most 4 bytes, of the 6 or 12 that were read */
+        *to += cpl_utf8_encode(code, *to); /* at most 4 bytes, written over the 6 or 12 that were
+                                              read */
         return true;
     }
     if (!spot) return cpl_json_pull_fail(c, "an unknown escape in a string");
@@ -128,7 +130,7 @@ static bool escape(cpl_json_pull *c, char **to)
     return true;
 }
 
-/* The decoded text is never longer than what was read, so it overwrites only that. */
+/* The decoded text is never longer than the text read, so it overwrites only that. */
 bool cpl_json_pull_string(cpl_json_pull *c, char **out)
 {
     if (!expect(c, '"', "a string is expected here")) return false;
@@ -178,7 +180,8 @@ static bool repaired_escape(cpl_json_pull *c, cpl_json_field *out)
     return true;
 }
 
-/* Skips a string, or appends its content to `out`, well-formed. Changes no byte of the text. */
+/* Skips a string (`out` NULL), or appends its content, made well-formed, to `out`. Changes no byte
+ * of the text. */
 static bool repaired_string(cpl_json_pull *c, cpl_json_field *out)
 {
     if (!expect(c, '"', "a string is expected here")) return false;
@@ -257,7 +260,7 @@ static bool passes(cpl_json_pull *c, char a, char b)
     return true;
 }
 
-/* Any number of the JSON grammar. */
+/* Skips a number of the JSON grammar. */
 static bool skip_number(cpl_json_pull *c)
 {
     passes(c, '-', '-');
@@ -284,7 +287,7 @@ static bool skip_key(cpl_json_pull *c, bool *first)
     return another(c, first, '}') && skip_string(c) && expect(c, ':', "a colon is expected here");
 }
 
-/* A loop over the open brackets, not a recursion. */
+/* Loops over the open brackets; it does not recurse. */
 bool cpl_json_pull_skip(cpl_json_pull *c)
 {
     bool object[CPL_JSON_DEPTH + 1], first = true;
@@ -298,7 +301,8 @@ bool cpl_json_pull_skip(cpl_json_pull *c)
         } else if (!skip_scalar(c)) {
             return false;
         }
-        while (c->depth > outside) { /* to the next value inside, closing what ends here */
+        while (c->depth > outside) { /* moves to the next value inside and closes brackets that end
+                                        here */
             bool more = object[c->depth] ? skip_key(c, &first) : cpl_json_pull_item(c, &first);
             if (c->problem) return false;
             if (more) break;
@@ -322,7 +326,7 @@ typedef struct picker {
     int n_fields;
 } picker;
 
-/* What is still to be matched of each field's path inside the present object; NULL: not here. */
+/* Rest of each field's path to match inside the present object; NULL: the field is not in it. */
 typedef struct wanted {
     const char *rest[CPL_JSON_FIELDS];
 } wanted;
@@ -335,8 +339,8 @@ static void reset(cpl_json_field *field, cpl_json_kind kind)
 }
 
 /* Looks `name` up among the requested paths at this level. Returns the field that it completes, or
- * NULL; sets `below` to the paths that continue inside its value. A repeated name discards what was
- * found for it before. */
+ * NULL, and sets `below` to the paths that continue inside its value. A repeated name discards the
+ * earlier values. */
 static cpl_json_field *match(const picker *s, const wanted *here, const cpl_text *name,
                              wanted *below)
 {
@@ -372,7 +376,7 @@ static bool pick_value(cpl_json_pull *c, cpl_json_field *field)
     return true;
 }
 
-/* The members of an object; into another object only as far as paths lead. */
+/* Reads the members of an object, and enters objects in it only where paths lead. */
 static bool pick_members(picker *s, const wanted *here)
 {
     static const wanted nothing;
@@ -394,7 +398,7 @@ static bool pick_members(picker *s, const wanted *here)
     return !c->problem;
 }
 
-/* A cursor that changes no byte. */
+/* Returns a cursor that changes no byte of the text. */
 static cpl_json_pull start_unchanged(const char *bytes, size_t length)
 {
     cpl_json_pull c = cpl_json_pull_start((char *)(uintptr_t)bytes, length);

@@ -1,4 +1,4 @@
-/* json_pull.h - a strict JSON reader that hands out one value at a time and builds nothing.
+/* json_pull.h - a strict JSON reader that returns one value at a time and builds no tree.
  *
  * Room:    io. For texts in which the form of a value matters (an integer is only digits), and for
  *          so many texts that a tree would cost too much. Below, on the same cursor: a few named
@@ -25,9 +25,9 @@ enum { CPL_JSON_PULL_DEPTH = 127 };
 
 typedef struct cpl_json_pull {
     char *begin, *at, *end; /* the text, the next byte, one past the last */
-    const char *problem;    /* NULL, or what is wrong at `at`; a constant */
-    int depth, deepest;     /* open objects and arrays, and how many may be open */
-    bool unchanged;         /* the text may not be changed: strings can only be skipped */
+    const char *problem;    /* the error at `at`, a constant text; NULL: no error */
+    int depth, deepest;     /* number of open objects and arrays, and the most allowed */
+    bool unchanged;         /* the text must not be changed: strings can only be skipped */
 } cpl_json_pull;
 
 cpl_json_pull cpl_json_pull_start(char *text, size_t length);
@@ -35,18 +35,18 @@ cpl_json_pull cpl_json_pull_start(char *text, size_t length);
 /* Records the first problem; returns false. */
 bool cpl_json_pull_fail(cpl_json_pull *c, const char *problem);
 
-/* Enters an object. Then member sets the next key, with the cursor at its value, until there is
- * none. `first` is the caller's, true before the first call. */
+/* Enters an object. cpl_json_pull_member then sets the next key, with the cursor at its value, and
+ * returns false after the last. `first` is the caller's, true before the first call. */
 bool cpl_json_pull_object(cpl_json_pull *c);
 bool cpl_json_pull_member(cpl_json_pull *c, bool *first, char **key);
 
-/* The same of arrays. */
+/* The same for arrays. */
 bool cpl_json_pull_array(cpl_json_pull *c);
 bool cpl_json_pull_item(cpl_json_pull *c, bool *first);
 
 bool cpl_json_pull_string(cpl_json_pull *c, char **out); /* decoded, NUL-terminated */
 bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out); /* digits only, below 2^64 */
-bool cpl_json_pull_null(cpl_json_pull *c); /* passes a null; false without a problem if none */
+bool cpl_json_pull_null(cpl_json_pull *c); /* passes a null; any other value: false, no problem */
 bool cpl_json_pull_skip(cpl_json_pull *c); /* passes one value of any kind */
 bool cpl_json_pull_end(cpl_json_pull *c);  /* only white space follows */
 
@@ -56,7 +56,7 @@ bool cpl_json_pull_end(cpl_json_pull *c);  /* only white space follows */
  * are picked; everything else is skipped, of any type and size. */
 
 enum {
-    CPL_JSON_DEPTH  = 256, /* values inside each other */
+    CPL_JSON_DEPTH  = 256, /* deepest nesting of values */
     CPL_JSON_FIELDS = 4    /* most values picked at once */
 };
 
@@ -74,8 +74,8 @@ typedef struct cpl_json_field {
     const char *path;
     cpl_json_kind kind;
     cpl_text value;
-    int64_t lone_surrogates; /* escapes without a UTF-8 form, each now U+FFFD */
-    int64_t repaired;        /* ill-formed sequences, each now U+FFFD */
+    int64_t lone_surrogates; /* number of escapes without a UTF-8 form, replaced by U+FFFD */
+    int64_t repaired;        /* number of ill-formed sequences, replaced by U+FFFD */
 } cpl_json_field;
 
 /* Sets `fields` (1 to CPL_JSON_FIELDS; paths that differ, none inside the value of another) from
@@ -84,8 +84,8 @@ typedef struct cpl_json_field {
 const char *cpl_json_pick(const char *bytes, size_t length, cpl_json_field *fields, int n_fields,
                           size_t *where);
 
-/* Whether the bytes are one object by the grammar. Ill-formed UTF-8 and halves of surrogate pairs
- * in strings pass. */
+/* Returns true if the bytes are one object by the grammar. Ill-formed UTF-8 and halves of surrogate
+ * pairs in strings are accepted. */
 bool cpl_json_is_object(const char *bytes, size_t length);
 
 #endif /* CPL_IO_JSON_PULL_H */

@@ -66,7 +66,7 @@ void cpl_paths_sort(cpl_strings *paths)
     paths->count = kept;
 }
 
-/* Whether this is a folder "attributes" with a sibling folder "documents". */
+/* Returns true if this is a folder "attributes" with a sibling folder "documents". */
 static bool is_attributes(const FTSENT *entry)
 {
     struct stat info;
@@ -102,7 +102,7 @@ static cpl_status visit(cpl_strings *paths, FTS *tree, FTSENT *entry,
     case FTS_NS:
         return CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", entry->fts_path,
                         strerror(entry->fts_errno));
-    default: /* a folder left, a cycle */
+    default: /* the end of a folder, or a cycle */
         return CPL_OK;
     }
 }
@@ -200,7 +200,7 @@ cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs, i
 
 /* ---- modules ---- */
 
-/* The folder of the program; "." if the system does not say. */
+/* Sets `out` to the folder of the program; "." if the system does not report it. */
 static void own_folder(char out[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);

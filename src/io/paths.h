@@ -1,5 +1,5 @@
-/* paths.h - lists of files: the files that a user's files, folders and patterns name; the program's
- * own modules.
+/* paths.h - lists of the files that a user's files, folders and patterns name; paths of the
+ * program's modules.
  *
  * Room:  io. */
 #ifndef CPL_IO_PATHS_H
@@ -12,15 +12,15 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* Appends a copy of `path`. CPL_ERR_MEMORY if there is none left. */
+/* Appends a copy of `path`. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_paths_add(cpl_strings *paths, const char *path);
 void cpl_paths_free(cpl_strings *paths); /* leaves an empty list */
 
-/* Orders by bytes and drops repeats. */
+/* Sorts by bytes and removes repeats. */
 void cpl_paths_sort(cpl_strings *paths);
 
-/* The label of what is in a file: the name of its folder as `path` has it, "default" if it has
- * none. From cpl_alloc, NULL if there is no memory. */
+/* Returns the label of a file's content: the name of the folder in `path`, or "default" if there is
+ * no folder. The caller frees it with cpl_free; NULL: no memory. */
 char *cpl_path_label(const char *path);
 
 /* Appends every file below `folder`, at any depth, whose name `wanted` accepts. Names that begin
@@ -35,20 +35,21 @@ CPL_NODISCARD cpl_status cpl_paths_below(cpl_strings *paths, const char *folder,
 CPL_NODISCARD cpl_status cpl_paths_expand(cpl_strings *paths, const char *input,
                                           bool (*wanted)(const char *name), const char *what);
 
-/* Whether `path` ends in a nonempty name and `extension`, optionally followed by .gz or .zst. */
+/* Returns true if `path` ends in a nonempty name and `extension`, optionally followed by .gz or
+ * .zst. */
 bool cpl_path_has_extension(const char *path, const char *extension);
 
-/* The document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` name, sorted by
+/* Sets the document files (.txt, .json, .jsonl; also with .gz, .zst) that `inputs` name, sorted by
  * bytes, each once. A folder "attributes" with a sibling folder "documents" is skipped (Dolma). The
- * caller gives `*paths` to cpl_paths_free. */
+ * caller frees `*paths` with cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs,
                                               int64_t n_inputs);
 
 enum { CPL_MODULE_PATH = PATH_MAX + 64 };
 
-/* Sets `path` to the file of the program's module `name`, a shared object that it loads when it needs
- * it: beside the program, in ../lib/couplet (an installation that was moved), or in the library folder
- * that the program was installed with. false: it is in none of them; `path` is then the last. */
+/* Sets `path` to the file of the program's module `name`, a shared object loaded on demand: beside
+ * the program, in ../lib/couplet (an installation that was moved), or in the library folder of the
+ * installation. false: it is in none of these; `path` is then the last. */
 bool cpl_module_find(char path[CPL_MODULE_PATH], const char *name);
 
 #endif /* CPL_IO_PATHS_H */

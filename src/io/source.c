@@ -1,5 +1,5 @@
-/* source.c - see source.h; the local file system is here. Its files stay open and are read with
- * pread, not mapped: one that becomes shorter while in use is then a sentence and not a signal. */
+/* source.c - sources of the local file system; see source.h. Files stay open and are read with
+* pread, not mapped: a file that becomes shorter while in use gives an error and not a signal. */
 #include "io/source.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static cpl_status open_local(cpl_source **source, const char *path)
     if (!file->source.path)
         CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to open it", path));
     status = cpl_file_open(&file->descriptor, &file->source.length, path);
-    if (status != CPL_OK) file->descriptor = -1; /* it was closed again */
+    if (status != CPL_OK) file->descriptor = -1; /* the descriptor is closed */
     CPL_TRY_DONE(status);
     *source = &file->source;
 done:

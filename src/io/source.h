@@ -1,10 +1,10 @@
 /* source.h - files that are read at any position, wherever they lie, and where they come from.
  *
- * Room:    io. The reader of a checkpoint knows files only as sources; whether one lies on a disk or
- *          on a server is decided by whoever passes an origin.
+ * Room:    io. The reader of a checkpoint knows files only as sources; whether one lies on a disk
+ *          or on a server is decided by whoever passes an origin.
  * Origin:  NULL is the local file system, as everywhere in the library. The program passes another
  *          one for names such as https://...: the library itself opens no connection.
- * Names:   `path` is a name as the origin understands it. Joining a folder and a name with '/'
+ * Names:   `path` is a name of the origin. Joining a folder and a name with '/'
  *          (cpl_path_join) gives the path of the file in it, for every origin.
  * Errors:  one sentence that begins with the path. */
 #ifndef CPL_IO_SOURCE_H
@@ -26,25 +26,25 @@ typedef struct cpl_source_ops {
     void (*close)(cpl_source *source);
 } cpl_source_ops;
 
-/* An open file; read-only for callers. An origin puts it at the beginning of what it needs. */
+/* An open file; read-only for callers. It is the first member of an origin's own struct. */
 struct cpl_source {
     const cpl_source_ops *ops;
     char *path;      /* owned */
     uint64_t length; /* bytes */
 };
 
-/* Sets exactly `bytes` bytes of `out` from position `offset`; a file that ends earlier is an error.
- * Several threads may read one source. */
+/* Reads exactly `bytes` bytes at `offset` into `out`; a file that ends earlier is an error. Several
+ * threads may read one source. */
 CPL_NODISCARD cpl_status cpl_source_read_at(const cpl_source *source, void *out, size_t bytes,
                                             uint64_t offset);
 
 /* Advises that these bytes will be read soon. */
 void cpl_source_prefetch(const cpl_source *source, uint64_t offset, size_t bytes);
-void cpl_source_close(cpl_source *source); /* NULL: nothing to do */
+void cpl_source_close(cpl_source *source); /* NULL is allowed */
 
 /* Where files come from ------------------------------------------------------------------------*/
 
-/* Bytes [offset, offset + bytes) of a file that will be read. */
+/* Bytes [offset, offset + bytes) of a file, which will be read. */
 typedef struct cpl_source_piece {
     const cpl_source *source;
     uint64_t offset, bytes;
@@ -52,21 +52,21 @@ typedef struct cpl_source_piece {
 
 /* Pieces in the order in which they will be read. All zero is an empty list. */
 typedef struct cpl_source_pieces {
-    cpl_source_piece *at; /* (count), from cpl_alloc */
+    cpl_source_piece *at; /* (count), owned */
     int64_t count, room;
 } cpl_source_pieces;
 
-/* Adds a piece; one of no bytes is left out. CPL_ERR_MEMORY. */
+/* Adds a piece; an empty one is left out. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_source_pieces_add(cpl_source_pieces *pieces, const cpl_source *source,
                                                uint64_t offset, uint64_t bytes);
 void cpl_source_pieces_free(cpl_source_pieces *pieces);
 
-/* What the origin makes of a list of pieces. */
+/* Cost of reading a list of pieces from an origin. */
 typedef struct cpl_origin_plan {
-    int64_t n_requests;      /* to come */
-    int64_t n_requests_made; /* for names, headers and metadata, so far */
-    double bytes;            /* of the requests to come, with what is between pieces */
-    double kept_bytes;       /* of the pieces, that need no request: an earlier run has them */
+    int64_t n_requests;      /* requests to come */
+    int64_t n_requests_made; /* requests so far, for names, headers and metadata */
+    double bytes;            /* bytes of the requests to come, including gaps between pieces */
+    double kept_bytes;       /* bytes of pieces that an earlier run has kept: no request */
 } cpl_origin_plan;
 
 typedef struct cpl_origin_ops {
@@ -82,11 +82,11 @@ typedef struct cpl_origin_ops {
 
 struct cpl_origin {
     const cpl_origin_ops *ops;
-    bool lists;          /* false: its folders cannot be listed, and every list is empty */
-    double memory_bytes; /* at most, of what it holds while pieces are read */
+    bool lists;          /* false: folders cannot be listed, and every list is empty */
+    double memory_bytes; /* largest memory in use while pieces are read */
 };
 
-/* Opens a file of a folder: for the local system as cpl_file_open. */
+/* Opens a file of a folder; on the local system as cpl_file_open. The caller closes it. */
 CPL_NODISCARD cpl_status cpl_origin_open(const cpl_origin *origin, cpl_source **source,
                                          const char *path);
 
@@ -94,10 +94,10 @@ CPL_NODISCARD cpl_status cpl_origin_open(const cpl_origin *origin, cpl_source **
 CPL_NODISCARD cpl_status cpl_origin_read(const cpl_origin *origin, cpl_text *out, const char *path,
                                          size_t max_bytes);
 
-/* Sets `there`: whether something has this name. A server may fail to say. */
+/* Sets `there`: an entry has this name. Fails if a server does not answer. */
 CPL_NODISCARD cpl_status cpl_origin_exists(const cpl_origin *origin, bool *there, const char *path);
 
-/* Sets the names in a folder, sorted by bytes; give them back with cpl_paths_free. */
+/* Sets the names in a folder, sorted by bytes. The caller frees them with cpl_paths_free. */
 CPL_NODISCARD cpl_status cpl_origin_list(const cpl_origin *origin, cpl_strings *names,
                                          const char *folder);
 bool cpl_origin_is_folder(const cpl_origin *origin, const char *path);
@@ -105,9 +105,9 @@ bool cpl_origin_is_folder(const cpl_origin *origin, const char *path);
 /* Advises that these files will be opened soon. */
 void cpl_origin_expect(const cpl_origin *origin, const cpl_strings *paths);
 
-/* Tells the origin what will be read, in this order, from sources that are its own and stay open;
- * sets `plan`. Nothing is asked for before the first of these bytes is read. Other bytes may be read
- * too. For the local system: no requests. CPL_ERR_MEMORY. */
+/* Announces the pieces that will be read, in this order, from sources of this origin that stay
+ * open, and sets `plan`. No request is made before the first of these bytes is read. Other bytes
+ * may be read too. On the local system there are no requests. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_origin_plan_set(const cpl_origin *origin, cpl_origin_plan *plan,
                                              const cpl_source_pieces *pieces);
 

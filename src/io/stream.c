@@ -20,17 +20,18 @@ struct cpl_stream {
     char *path;
     int file;
     stream_kind kind;
-    unsigned char *in; /* [in_at, in_length) is read from the file and not yet used */
+    unsigned char *in; /* [in_at, in_length) is read from the file and not yet decoded */
     size_t in_at, in_length;
     uint64_t taken; /* bytes read from the file */
-    bool given;     /* the user named it */
+    bool given;     /* the user named the file */
     bool file_end;
-    uint64_t given_out, limit; /* bytes of plain content; limit 0: none */
+    uint64_t given_out, limit; /* bytes of plain content returned so far, and the most; limit 0: no
+                                  limit */
     z_stream gzip;
     bool gzip_ready, inside_member;
     ZSTD_DCtx *zstd;
     size_t zstd_wants; /* 0 between frames */
-    char *peeked;      /* [peek_at, peek_length) is decoded and not yet given out */
+    char *peeked;      /* [peek_at, peek_length) is decoded and not yet returned */
     size_t peek_at, peek_length;
 };
 
@@ -120,7 +121,8 @@ static cpl_status gzip_open(cpl_stream *s)
     return CPL_OK;
 }
 
-/* Between two members: zero bytes are padding. False if nothing follows. */
+/* Moves to the next member, skipping zero bytes of padding; `*more` is false at the end of the
+ * file. */
 static cpl_status next_member(cpl_stream *s, bool *more)
 {
     for (;;) {
@@ -235,7 +237,7 @@ static bool is_zstd(const unsigned char *b, size_t n)
            ((b[0] & 0xF0) == 0x50 && memcmp(b + 1, "\x2A\x4D\x18", 3) == 0);
 }
 
-/* Could these first bytes of a file be text? A sequence cut by the end of the view counts. */
+/* Returns true if the first bytes of a file may be text; the last sequence may be cut. */
 static bool looks_like_text(const unsigned char *b, size_t n)
 {
     for (size_t i = 0; i < n;) {
@@ -339,7 +341,7 @@ static cpl_status plain_read(cpl_stream *s, char *out, size_t capacity, size_t *
 
 static cpl_status decode_some(cpl_stream *s, char *out, size_t capacity, size_t *got)
 {
-    enum { AT_ONCE = 1 << 30 }; /* zlib counts in unsigned */
+    enum { AT_ONCE = 1 << 30 }; /* zlib counts bytes in unsigned */
     if (capacity > AT_ONCE) capacity = AT_ONCE;
     switch (s->kind) {
     case GZIP:
@@ -420,7 +422,7 @@ static cpl_status read_more(cpl_pieces *p)
     return cpl_text_status(&p->buffer);
 }
 
-static cpl_status give(cpl_pieces *p, cpl_piece *piece, size_t length, size_t step)
+static cpl_status set_piece(cpl_pieces *p, cpl_piece *piece, size_t length, size_t step)
 {
     piece->bytes  = p->buffer.bytes ? p->buffer.bytes + p->at : "";
     piece->length = length;
@@ -439,12 +441,12 @@ cpl_status cpl_pieces_next(cpl_pieces *p, cpl_piece *piece)
         const char *from = have ? p->buffer.bytes + p->at : "";
         const char *hit =
             n && have ? memmem(from + p->searched, have - p->searched, p->delimiter, n) : NULL;
-        if (hit) return give(p, piece, (size_t)(hit - from), (size_t)(hit - from) + n);
+        if (hit) return set_piece(p, piece, (size_t)(hit - from), (size_t)(hit - from) + n);
         if (p->end) {
             piece->end = have == 0 && !piece->too_long;
-            return give(p, piece, have, have);
+            return set_piece(p, piece, have, have);
         }
-        size_t tail = n && have >= n ? n - 1 : n ? have : 0; /* a delimiter may begin in it */
+        size_t tail = n && have >= n ? n - 1 : n ? have : 0; /* a delimiter may begin here */
         p->searched = have - tail;
         if (have - tail > p->limit) {
             piece->too_long = true;

@@ -1,11 +1,11 @@
 /* stream.h - the bytes of a file that may be compressed: gzip, Zstandard or plain.
  *
  * Room:    io. Uses zlib and libzstd; does not interpret the bytes.
- * Format:  decided by the content: 1f 8b gzip (any number of members, zero bytes may follow the
+ * Format:  by the content: 1f 8b gzip (any number of members, zero bytes may follow the
  *          last), 28 b5 2f fd Zstandard (any number of frames), 184D2A50..5F a Zstandard skippable
  *          frame, else plain.
- * Promise: a compressed stream that is cut or damaged never ends as if it were whole: the read
- *          fails with a sentence that names the file and the position in it. */
+  * Errors:  a compressed stream that is cut or damaged never ends as if it were complete: the read
+ *          fails with an error that names the file and the position in it. */
 #ifndef CPL_IO_STREAM_H
 #define CPL_IO_STREAM_H
 
@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* The default log2 of the largest Zstandard window, and what the format allows. */
+/* The default and the largest allowed log2 of the Zstandard window. */
 enum { CPL_ZSTD_WINDOW_LOG = 27, CPL_ZSTD_WINDOW_LOG_MAX = 31 };
 
 typedef struct cpl_stream cpl_stream;
@@ -33,33 +33,35 @@ CPL_NODISCARD cpl_status cpl_stream_open(cpl_stream **stream, const char *path,
 CPL_NODISCARD cpl_status cpl_stream_open_given(cpl_stream **stream, const char *path,
                                                int zstd_window_log);
 
-/* Makes reading beyond `max_bytes` bytes of plain content an error; else there is no bound. */
+/* Makes reading beyond `max_bytes` bytes of plain content an error; without this call there is no
+ * bound. */
 void cpl_stream_limit(cpl_stream *stream, uint64_t max_bytes);
 
 void cpl_stream_close(cpl_stream *stream); /* NULL is allowed */
 
-/* Sets `*got` bytes of `out`, at most `capacity` (> 0); 0 only at the end of the data. */
+/* Reads at most `capacity` (> 0) bytes into `out`; `*got` is their number, 0 only at the end of the
+ * data. */
 CPL_NODISCARD cpl_status cpl_stream_read(cpl_stream *stream, char *out, size_t capacity,
                                          size_t *got);
 
-/* The next bytes of the plain content without taking them: a view of at most 4096, empty only at
- * the end, valid until the next call. */
+/* Sets a view of the next bytes of the plain content, at most 4096, without consuming them. It is
+ * empty only at the end and valid until the next call. */
 CPL_NODISCARD cpl_status cpl_stream_peek(cpl_stream *stream, const char **bytes, size_t *length);
 
-/* Makes zlib take its memory from cpl_alloc, to be called before inflateInit or deflateInit. */
+/* Makes zlib allocate by cpl_alloc; call it before inflateInit or deflateInit. */
 struct z_stream_s;
 void cpl_stream_gzip_memory(struct z_stream_s *gzip);
 
 /* Pieces ----------------------------------------------------------------------------------------
  *
- * A stream cut at a delimiter: lines, or what is between separators. A piece longer than the limit
- * is skipped without being held in memory. */
+ * A stream cut at a delimiter, into lines or texts between separators. A piece longer than the
+ * limit is skipped without being held in memory. */
 
 typedef struct cpl_pieces {
     cpl_stream *stream;    /* not owned */
     const char *delimiter; /* not owned; "": the whole stream is one piece */
-    size_t limit;          /* bytes of the longest piece given out */
-    cpl_text buffer;       /* [at, length) is read and not yet given out */
+    size_t limit;          /* bytes of the longest piece returned */
+    cpl_text buffer;       /* [at, length) is read and not yet returned */
     size_t at, searched;   /* no delimiter begins in the first `searched` of them */
     char *chunk;
     bool end;
@@ -68,15 +70,15 @@ typedef struct cpl_pieces {
 typedef struct cpl_piece {
     const char *bytes; /* without the delimiter; valid until the next call */
     size_t length;
-    bool too_long; /* then the bytes are not the piece's */
-    bool end;      /* there was no further piece */
+    bool too_long; /* the piece exceeds the limit, and `bytes` is not its content */
+    bool end;      /* there is no further piece */
 } cpl_piece;
 
 CPL_NODISCARD cpl_status cpl_pieces_init(cpl_pieces *pieces, cpl_stream *stream,
                                          const char *delimiter, size_t limit);
 void cpl_pieces_free(cpl_pieces *pieces);
 
-/* The next piece. What follows the last delimiter is a piece unless it is empty. */
+/* Sets the next piece. The bytes after the last delimiter are a piece unless there are none. */
 CPL_NODISCARD cpl_status cpl_pieces_next(cpl_pieces *pieces, cpl_piece *piece);
 
 #endif /* CPL_IO_STREAM_H */

@@ -1,5 +1,4 @@
-/* kind.c - one setting: its name, memory, what a value must be, equality, its value as text; see
- * settings.h */
+/* kind.c - one setting: name, memory, allowed values, equality, value as text; see settings.h */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +55,7 @@ void cpl_setting_free(const cpl_setting *setting, void *field)
     memset(field, 0, cpl_setting_bytes(setting));
 }
 
-/* 1e12 rather than 1000000000000. */
+/* Appends a bound: 1e12 rather than 1000000000000. */
 static void print_limit(cpl_text *out, double x)
 {
     char digits[40];
@@ -86,7 +85,7 @@ static void put_number(cpl_text *out, const cpl_setting *setting, const char *no
     put_bounds(out, setting->low, setting->high);
 }
 
-/* "a, b or c" of "a|b|c" */
+/* Appends "a, b or c" for "a|b|c". */
 static void put_choice(cpl_text *out, const char *choices)
 {
     for (const char *at = choices; *at;) {
@@ -177,8 +176,8 @@ int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b)
 
 /* ---- value -> text ---- */
 
-/* YAML takes these code points only as escapes within double quotes (or as line ends, or as the
- * mark of the byte order). */
+/* Returns true for code points that YAML accepts only as escapes within double quotes (or as line
+ * ends, or as the byte order mark). */
 static bool needs_escape(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
@@ -216,7 +215,7 @@ void cpl_setting_quote(cpl_text *out, const char *string)
     cpl_text_char(out, '"');
 }
 
-/* Whether every YAML reader reads the unquoted string as that string. */
+/* Returns true if every YAML reader reads the unquoted string as that string. */
 static bool is_plain(const char *s)
 {
     static const char *const words[] = {"null", "unset", "true", "false", "yes",
@@ -237,8 +236,8 @@ static void print_string(cpl_text *out, const char *string)
         cpl_setting_quote(out, string);
 }
 
-/* The shortest of 15 to 17 digits that reads back to `x`; a mantissa before an exponent gets a
- * point, without which readers of YAML 1.1 read it as a string. */
+/* Appends the shortest form of 15 to 17 digits that reads back to `x`. A mantissa before an
+ * exponent gets a point: without it readers of YAML 1.1 read a string. */
 static void print_number(cpl_text *out, double x)
 {
     char digits[40];

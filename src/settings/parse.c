@@ -1,4 +1,4 @@
-/* parse.c - text -> value of one setting; see settings.h
+/* parse.c - the value of one setting from a text; see settings.h
  *
  * The grammar is the part of YAML's flow style that settings need: plain and quoted scalars, lists
  * [a, b] and pairs {a: 1}. cpl_setting_print writes nothing else. */
@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "settings/settings.h"
 
-/* "NAME is TEXT, but must be ..." */
+/* Fails with "NAME is TEXT, but must be ...". */
 static cpl_status refuse(const cpl_setting *setting, const char *text)
 {
     char name[CPL_SETTING_NAME_BYTES];
@@ -23,7 +23,7 @@ static cpl_status refuse(const cpl_setting *setting, const char *text)
     return status;
 }
 
-/* "NAME: what is wrong" */
+/* Fails with "NAME: what is wrong". */
 static cpl_status complain(const cpl_setting *setting, const char *what)
 {
     char name[CPL_SETTING_NAME_BYTES];
@@ -37,7 +37,7 @@ static const char *skip_digits(const char *s)
     return s + strspn(s, "0123456789");
 }
 
-/* A decimal number and nothing else: no hexadecimal, inf, nan or blanks, as strtod would take. */
+/* Reads a decimal number; hexadecimal, inf, nan and blanks, which strtod accepts, are refused. */
 static bool read_number(double *x, const char *text)
 {
     const char *s      = text + (*text == '+' || *text == '-');
@@ -54,7 +54,7 @@ static bool read_number(double *x, const char *text)
     return isfinite(*x);
 }
 
-/* Digits, or a decimal number that is whole and below 2^53. */
+/* Reads digits, or a decimal number that is whole and below 2^53. */
 static bool read_integer(int64_t *x, const char *text)
 {
     const char *digits = text + (*text == '+' || *text == '-');
@@ -114,8 +114,8 @@ static bool read_hex(uint32_t *c, const char *s, int count)
     return true;
 }
 
-/* Appends the character of the escape at `s`, which is after its backslash. Returns the escape's
- * length, 0 if it is not an escape. */
+/* Appends the character of the escape at `s`, after the backslash. Returns the length of the
+ * escape; 0: not an escape. */
 static int read_escape(cpl_text *out, const char *s)
 {
     static const char letters[] = "ntr\"\\/ ", meanings[] = "\n\t\r\"\\/ ";
@@ -171,7 +171,7 @@ static bool is_quote(char c)
 static const char *read_item(cpl_text *out, const char **at, const char *stops)
 {
     cpl_text_clear(out);
-    cpl_text_append(out, "", 0); /* so that an empty item has bytes */
+    cpl_text_append(out, "", 0); /* gives an empty item bytes too */
     *at = skip_blanks(*at);
     if (is_quote(**at)) {
         const char *wrong = read_quoted(out, at);
@@ -187,8 +187,8 @@ static const char *read_item(cpl_text *out, const char **at, const char *stops)
     return NULL;
 }
 
-/* A copy of what `text` holds into `*field`, "" for an empty one. */
-static cpl_status keep(const cpl_setting *setting, char **field, const cpl_text *text)
+/* Sets `*field` to a copy of the text, "" if it is empty. */
+static cpl_status store_copy(const cpl_setting *setting, char **field, const cpl_text *text)
 {
     CPL_TRY(cpl_text_status(text));
     if (!cpl_utf8_is(text->bytes, strlen(text->bytes)))
@@ -199,7 +199,7 @@ static cpl_status keep(const cpl_setting *setting, char **field, const cpl_text 
     return CPL_OK;
 }
 
-/* The whole of `text` as one string: without its quotes, or as it is. */
+/* Reads `text` as one string: the content of its quotes, or the text itself. */
 static cpl_status read_string(const cpl_setting *setting, cpl_text *out, const char *text)
 {
     const char *at = text;
@@ -218,7 +218,7 @@ static cpl_status parse_string(const cpl_setting *setting, cpl_field_STRING *fie
     cpl_text word     = {0};
     char *fresh       = NULL;
     CPL_TRY_DONE(read_string(setting, &word, text));
-    CPL_TRY_DONE(keep(setting, &fresh, &word));
+    CPL_TRY_DONE(store_copy(setting, &fresh, &word));
     cpl_free(*field);
     *field = fresh;
 done:
@@ -250,15 +250,15 @@ done:
 
 /* Lists and pairs -------------------------------------------------------------------------------*/
 
-/* The items of "[...]", of "{...}", or of a text in no brackets. */
+/* Reader of the items of "[...]", of "{...}", or of a text without brackets. */
 typedef struct item_reader {
     const char *at;
-    char closing; /* the closing bracket, NUL if there is none */
+    char closing; /* the closing bracket; NUL: no brackets */
     bool more;    /* an item follows at `at` */
 } item_reader;
 
-/* After the opening or after an item: moves over a comma and finds out whether an item follows.
- * Returns what is wrong, or NULL. */
+/* After the opening bracket or an item: moves past a comma and sets `more`. Returns the error text,
+ * or NULL. */
 static const char *look_for_more(item_reader *in)
 {
     const char *after = skip_blanks(in->at + (*in->at != '\0'));
@@ -285,8 +285,8 @@ static const char *open_items(item_reader *in, const char *text, char opening, c
     return in->more ? NULL : look_for_more(in);
 }
 
-/* Room for one more element of `bytes` bytes in an array of `count`, which doubles when full: the
- * array or a larger one, NULL if there is no memory. */
+/* Returns the array of `count` elements of `bytes` bytes with room for one more; it doubles when
+ * full. NULL: no memory. */
 static void *grown(void *array, int64_t count, size_t bytes)
 {
     if (count & (count - 1)) return array;
@@ -304,14 +304,14 @@ static cpl_status read_strings(const cpl_setting *setting, cpl_strings *list, cp
         char **at = grown(list->at, list->count, sizeof *at);
         if (!at) return CPL_ERR_MEMORY;
         list->at = at;
-        CPL_TRY(keep(setting, &at[list->count], word));
+        CPL_TRY(store_copy(setting, &at[list->count], word));
         list->count++;
         wrong = look_for_more(&in);
     }
     return wrong ? complain(setting, wrong) : CPL_OK;
 }
 
-/* Why `name` cannot be the next name of the list, or NULL. */
+/* Returns why `name` cannot be the next name of the list; NULL: it can. */
 static const char *wrong_name(const cpl_weight_list *list, const cpl_text *name)
 {
     if (name->length > CPL_WEIGHT_NAME_BYTES) return "a name is longer than 200 bytes";
@@ -321,7 +321,7 @@ static const char *wrong_name(const cpl_weight_list *list, const cpl_text *name)
     return NULL;
 }
 
-/* Adds a pair of this name and weight 0. */
+/* Adds a pair with this name and weight 0. */
 static cpl_status add_pair(const cpl_setting *setting, cpl_weight_list *list, const cpl_text *word)
 {
     CPL_TRY(cpl_text_status(word));
@@ -333,7 +333,7 @@ static cpl_status add_pair(const cpl_setting *setting, cpl_weight_list *list, co
     double *weight = grown(list->weight, list->count, sizeof *weight);
     if (!weight) return CPL_ERR_MEMORY;
     list->weight = weight;
-    CPL_TRY(keep(setting, &name[list->count], word));
+    CPL_TRY(store_copy(setting, &name[list->count], word));
     weight[list->count++] = 0;
     return CPL_OK;
 }
@@ -423,6 +423,6 @@ cpl_status cpl_setting_parse(const cpl_setting *setting, void *field, const char
     case CPL_KIND_WEIGHTS:
         return parse_items(setting, field, text);
     }
-    CPL_ASSERT(false); /* every kind is above */
+    CPL_ASSERT(false); /* not reached: the switch handles every kind */
     return CPL_ERR_INPUT;
 }

@@ -38,7 +38,7 @@ size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_s
             if (&sections[s].list[i] == setting) return before + i;
         before += sections[s].count;
     }
-    CPL_ASSERT(false); /* a setting of other sections */
+    CPL_ASSERT(false); /* the setting is not of these sections */
     return 0;
 }
 
@@ -55,7 +55,8 @@ const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, s
     return NULL;
 }
 
-/* The setting of any section whose name without the section is `name`. */
+/* Returns a setting of any section whose name without the section is `name`; NULL: there is
+ * none. */
 static const cpl_setting *find_by_name(const cpl_section *sections, size_t count, const char *name)
 {
     for (const cpl_section *s = sections; s < sections + count; s++)

@@ -36,16 +36,16 @@ typedef enum cpl_kind {
     CPL_KIND_WEIGHTS,
 } cpl_kind;
 
-enum { CPL_UNSET = INT32_MIN }; /* of an INT */
+enum { CPL_UNSET = INT32_MIN }; /* value of an INT that is unset */
 
-/* Pairs name: number, in the order given. */
+/* Pairs of name and number, in the order given. All zero: empty. */
 typedef struct cpl_weight_list {
     char **name;
     double *weight;
     int64_t count;
 } cpl_weight_list;
 
-/* C type of a field by kind. */
+/* C type of a field, by kind. */
 typedef int64_t cpl_field_INT;
 typedef double cpl_field_FLOAT;
 typedef int cpl_field_BOOL;
@@ -57,18 +57,18 @@ typedef cpl_weight_list cpl_field_WEIGHTS;
 typedef struct cpl_setting {
     const char *section, *name; /* dotted name: section.name */
     cpl_kind kind;
-    size_t offset; /* of the field in its section's struct */
+    size_t offset; /* bytes to the field in its section's struct */
     const char *default_value;
     double low, high;
     const char *unit, *help;
 } cpl_setting;
 
-/* A line of a .def file as a row of a list. */
+/* Makes a line of a .def file a row of a list. */
 #define CPL_SETTING_ROW(section, field, name, kind, standard, low, high, unit, sentence)           \
     {#section, #name, CPL_KIND_##kind, offsetof(cpl_##section##_settings, field), standard, low,   \
      high,     unit,  sentence},
 
-/* The section made of the list <name>_list; `sentence` is its short description. */
+/* Makes the list <name>_list a section; `sentence` is its short description. */
 /* clang-format off */
 #define CPL_SECTION(name, sentence)                                                                \
     {#name, name##_list, sizeof name##_list / sizeof *name##_list, 0, sentence,                      \
@@ -80,9 +80,9 @@ typedef struct cpl_section {
     const char *name;
     const cpl_setting *list;
     size_t count;
-    size_t offset;    /* of the section's struct in the joint struct */
-    const char *help; /* its description: no capital, no full stop */
-    size_t bytes;     /* of the section's struct */
+    size_t offset;    /* bytes to the section's struct in the joint struct */
+    const char *help; /* description: no capital, no full stop */
+    size_t bytes;     /* size of the section's struct */
 } cpl_section;
 
 enum {
@@ -93,47 +93,47 @@ enum {
 
 /* The list --------------------------------------------------------------------------------------*/
 
-/* Sets every field of every section to its default, and what is no setting to zero, without reading
- * what the fields held. */
+/* Sets every field of every section to its default and all other bytes to zero. Earlier values are
+ * not read or freed. */
 CPL_NODISCARD cpl_status cpl_settings_init(void *joint, const cpl_section *sections, size_t count);
 
-/* Frees what the fields own and sets them to zero. Zeroed fields are allowed. */
+/* Frees the memory of the fields and sets them to zero. Zeroed fields are allowed. */
 void cpl_settings_free(void *joint, const cpl_section *sections, size_t count);
 
-/* Position of `setting` among all settings of the sections: the index into an array `given`, which
- * is true for values that were given and false for defaults. */
+/* Returns the position of `setting` among all settings of the sections: the index into an array
+ * `given`, which is true for values that were given and false for defaults. */
 size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_setting *setting);
 
-/* The setting with this dotted name; NULL if there is none. `*field` points to its value; both
- * `joint` and `field` may be NULL. */
+/* Returns the setting with this dotted name; NULL: there is none. Sets `*field` to point to its
+ * value; `joint` and `field` may each be NULL. */
 const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, size_t count,
                                      const char *dotted, void **field);
 
-/* The setting whose name is nearest; NULL if none is near. A setting of the same name in another
- * section is nearer than a similar name. */
+/* Returns the setting whose name is nearest; NULL if no name is near. A setting of the same name in
+ * another section is nearer than a similar name. */
 const cpl_setting *cpl_settings_nearest(const cpl_section *sections, size_t count,
                                         const char *dotted);
 
-/* What does the work of a removed setting now; NULL: it is none. */
+/* Returns the sentence on the replacement of a removed setting; NULL: not a removed setting. */
 const char *cpl_settings_removed(const char *dotted);
 
-/* Records "there is no setting DOTTED", with the nearest name if one is near, or with what does the
- * work of a removed one; returns `code`. */
+/* Records "there is no setting DOTTED" with the nearest name, if one is near, or the sentence on
+ * the replacement of a removed setting; returns `code`. */
 cpl_status cpl_settings_unknown(cpl_status code, const cpl_section *sections, size_t count,
                                 const char *dotted);
 
-/* Sets one from "section.name=value", as given to --set, and marks it in `given` (NULL: nowhere).
- * CPL_ERR_USAGE with the nearest name if there is no such setting, with the bounds if the value
- * does not fit. */
+/* Sets one setting from "section.name=value", the value of --set, and marks it in `given` (NULL:
+ * not marked). CPL_ERR_USAGE if there is no such setting, with the nearest name, or if the value
+ * does not fit, with the bounds. */
 CPL_NODISCARD cpl_status cpl_settings_set(void *joint, const cpl_section *sections, size_t count,
                                           const char *assignment, bool *given);
 
 /* One setting -----------------------------------------------------------------------------------*/
 
-/* "section.name" into `out`, which is returned; only the name if there is no section. */
+/* Writes "section.name" into `out` and returns it; only the name if there is no section. */
 const char *cpl_setting_dotted(char out[CPL_SETTING_NAME_BYTES], const cpl_setting *setting);
 
-/* Whether "unset" is a value of it: its default is. */
+/* Returns true if the setting may be unset: its default is "unset". */
 bool cpl_setting_may_be_unset(const cpl_setting *setting);
 
 /* Parses `text` (a YAML scalar; for STRINGS "a, b" or "[a, b]"; for WEIGHTS "{a: 1, b: 0.5}") into
@@ -144,9 +144,9 @@ bool cpl_setting_may_be_unset(const cpl_setting *setting);
 CPL_NODISCARD cpl_status cpl_setting_parse(const cpl_setting *setting, void *field,
                                            const char *text);
 
-size_t cpl_setting_bytes(const cpl_setting *setting); /* of its field */
+size_t cpl_setting_bytes(const cpl_setting *setting); /* size of the field */
 
-/* Gives back what the field owns and zeroes it. */
+/* Frees the memory of the field and zeroes it. */
 void cpl_setting_free(const cpl_setting *setting, void *field);
 
 /* Appends the value as YAML that cpl_setting_parse reads back to the same value. */
@@ -155,13 +155,13 @@ void cpl_setting_print(cpl_text *out, const cpl_setting *setting, const void *fi
 /* Appends the string in double quotes, with YAML's escapes. */
 void cpl_setting_quote(cpl_text *out, const char *string);
 
-/* Appends what a value must be: "a whole number of tokens from 2 to 16777216", "mean or sum". */
+/* Appends the allowed values: "a whole number of tokens from 2 to 16777216", "mean or sum". */
 void cpl_setting_allowed(cpl_text *out, const cpl_setting *setting);
 
-/* Appends "SENTENCE (what a value must be; default X)", as help and comments show it. */
+/* Appends "SENTENCE (allowed values; default X)", for help and comments. */
 void cpl_setting_describe(cpl_text *out, const cpl_setting *setting);
 
-/* True if both fields hold the same value. */
+/* Returns true if both fields hold the same value. */
 int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b);
 
 #endif /* CPL_SETTINGS_SETTINGS_H */
