@@ -29,11 +29,11 @@ static cpl_status check_metrics(const cpl_questions *q)
     const cpl_string_list *metrics = &q->profile->metrics;
     for (int64_t i = 0; i < metrics->count; i++) {
         if (is_reported(q, metrics->at[i])) continue;
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "no question counts for the metric %s: all that are there %s; add the rows "
-                        "of other subjects, or use a task file of your own (docs/tasks.md) that "
-                        "has no such metric",
-                        metrics->at[i], q->question[0].form->kind->questions);
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "no question counts for the metric %s: all that are there %s; add the rows of other "
+            "subjects, or use a task file of your own (docs/tasks.md) that has no such metric",
+            metrics->at[i], q->question[0].form->kind->questions);
     }
     return CPL_OK;
 }
@@ -92,8 +92,8 @@ static void warn_of_missing(const cpl_questions *q, const cpl_string_list *known
     }
     if (missing)
         cpl_log_warn(log,
-                     "%s: %lld of its %lld subjects %s no rows, %s %s: the score is of the "
-                     "others, and not what is published as %s",
+                     "%s: %lld of its %lld subjects %s no rows, %s %s: the score is of the others, "
+                     "and not what is published as %s",
                      q->task->id, (long long)missing, (long long)known->count,
                      missing == 1 ? "has" : "have", missing == 1 ? "which is" : "the first is",
                      first, q->task->id);
@@ -252,12 +252,11 @@ static cpl_status fail_missing(const cpl_evaluation *e, const char *others)
             cpl_text_printf(&names, "%s%s", names.length ? ", " : "", e->at[i].what->key);
     cpl_status status = cpl_text_status(&names);
     if (status == CPL_OK && names.length)
-        status =
-            CPL_FAIL(CPL_ERR_INPUT,
-                     "there are no rows of %s%s%s%s; %s DIR names a folder of yours with their "
-                     "files, and `couplet eval --list` lists where they are published",
-                     names.bytes, yours ? " in " : "", yours ? e->options.data : "", others,
-                     cpl_questions_data_word(&e->options));
+        status = CPL_FAIL(CPL_ERR_INPUT,
+                          "there are no rows of %s%s%s%s; %s DIR names a folder of yours with "
+                          "their files, and `couplet eval --list` lists where they are published",
+                          names.bytes, yours ? " in " : "", yours ? e->options.data : "", others,
+                          cpl_questions_data_word(&e->options));
     cpl_text_free(&names);
     return status;
 }

@@ -61,10 +61,10 @@ static cpl_status refuse(const cpl_eval_journal *r, const json_t *there, const j
         cpl_json_text_free(a);
         cpl_json_text_free(b);
     }
-    cpl_status status = CPL_FAIL(CPL_ERR_INPUT,
-                                 "%s was begun with other settings%s: --overwrite begins anew, or "
-                                 "write to another file",
-                                 r->path, difference.length ? difference.bytes : "");
+    cpl_status status = CPL_FAIL(
+        CPL_ERR_INPUT,
+        "%s was begun with other settings%s: --overwrite begins anew, or write to another file",
+        r->path, difference.length ? difference.bytes : "");
     cpl_text_free(&difference);
     return status;
 }
@@ -152,10 +152,10 @@ static cpl_status take_file(cpl_eval_journal *r)
     int held;
     CPL_TRY(cpl_file_lock(&held, r->path, false));
     if (held < 0)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: another evaluation is writing to it: wait for its end, or write to "
-                        "another file",
-                        r->path);
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: another evaluation is writing to it: wait for its end, or write to another file",
+            r->path);
     r->file = fdopen(held, "r+");
     if (r->file) return CPL_OK;
     close(held);
@@ -172,11 +172,10 @@ static cpl_status check_ours(const cpl_eval_journal *r)
     if (ferror(r->file)) return cannot(r, "read");
     rewind(r->file);
     if (memcmp(there, begin, n) == 0) return CPL_OK;
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s: is not the record of an evaluation, whose first line begins with %s: rename or "
-        "remove it, or write the results to another file",
-        r->path, begin);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: is not the record of an evaluation, whose first line begins with %s: "
+                    "rename or remove it, or write the results to another file",
+                    r->path, begin);
 }
 
 /* Removes the bytes after the last line end; all bytes if `fresh`. */

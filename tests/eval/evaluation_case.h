@@ -25,10 +25,9 @@ static const char ranked_rows[] =
     "{\"q\": \"a mill\", \"o\": [\"stone\", \"hat\"], \"g\": \"1\"}\n";
 
 /* Texts. */
-static const char written_task[] =
-    "task: written\nsplits: {b: b.jsonl}\nfields: {q: q, t: t}\n"
-    "profiles: {w: {split: b, ask: generate, context: \"{q}\", target: \"{t}\", "
-    "max_gen_toks: 4}}\n";
+static const char written_task[] = "task: written\nsplits: {b: b.jsonl}\nfields: {q: q, t: t}\n"
+                                   "profiles: {w: {split: b, ask: generate, context: \"{q}\", "
+                                   "target: \"{t}\", max_gen_toks: 4}}\n";
 
 static const char written_rows[] = "{\"q\": \"the stone\", \"t\": \"mill\"}\n"
                                    "{\"q\": \"a stone\", \"t\": \"hat\"}\n";

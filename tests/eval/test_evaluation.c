@@ -328,12 +328,11 @@ TEST(whose_it_is)
     seen s;
     case_open_both(&c);
     c.options.max_tokens = CASE_WINDOW;
-    assert_fails(
-        CPL_ERR_INPUT,
-        "/written/b.jsonl, line 1): 40 generated tokens leave a window of 40 no room "
-        "for the prompt; evaluate written in a run of its own, where --max-gen-toks below 40 makes "
-        "room and changes no other task",
-        case_look(&c));
+    assert_fails(CPL_ERR_INPUT,
+                 "/written/b.jsonl, line 1): 40 generated tokens leave a window of 40 no room for "
+                 "the prompt; evaluate written in a run of its own, where --max-gen-toks below 40 "
+                 "makes room and changes no other task",
+                 case_look(&c));
     assert_non_null(strstr(cpl_last_error(), "written, profile w: question 0 ("));
     c.options.max_tokens = CPL_UNSET;
     char row[200];
@@ -387,8 +386,8 @@ static const char mixed_task[] =
     "task: mixed\nsplits: {a: \"*.jsonl\"}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
     "gold: {value: g, among: numbers}\nsubject: file\ngroups: {left: [law]}\n"
     "profiles:\n"
-    "  p: {split: a, context: \"{q}\", metrics: [acc, acc_norm], cases: [{subjects: [sums], "
-    "ask: generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
+    "  p: {split: a, context: \"{q}\", metrics: [acc, acc_norm], cases: [{subjects: [sums], ask: "
+    "generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
     "  g: {split: a, context: \"{q}\", headline: groups}\n";
 
 /* What would be told behind all questions is told before the first. */
@@ -400,8 +399,8 @@ TEST(of_no_use)
     case_select(&c, "m.yaml", mixed_task, NULL);
     case_put(&c, "mixed", "sums.jsonl", ranked_rows);
     assert_fails(CPL_ERR_INPUT,
-                 "mixed, profile p: no question counts for the metric acc_norm: all that "
-                 "are there are answered in writing",
+                 "mixed, profile p: no question counts for the metric acc_norm: all that are there "
+                 "are answered in writing",
                  case_look(&c));
     case_put(&c, "mixed", "low.jsonl", ranked_rows);
     c.options.log = &a_log;

@@ -199,14 +199,12 @@ static double at(const json_t *result, const char *where, const char *part, cons
 }
 
 static const char *const ranked =
-    "[{\"id\": \"b/0\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 0.5},"
-    "  \"loss\": {\"bpb\": 2}},"
-    " {\"id\": \"a/0#1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0.25},"
-    "  \"loss\": {\"bpb\": 3}},"
-    " {\"id\": \"c/x/0\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 1},"
-    "  \"loss\": {\"bpb\": 1}},"
-    " {\"id\": \"b/1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0},"
-    "  \"loss\": {\"bpb\": 6}}]";
+    "[{\"id\": \"b/0\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 0.5},  "
+    "\"loss\": {\"bpb\": 2}}, {\"id\": \"a/0#1\", \"loglik\": [], \"correct\": {\"acc\": 0}, "
+    "\"soft\": {\"acc\": 0.25},  \"loss\": {\"bpb\": 3}}, {\"id\": \"c/x/0\", \"loglik\": [], "
+    "\"correct\": {\"acc\": 1}, \"soft\": {\"acc\": 1},  \"loss\": {\"bpb\": 1}}, {\"id\": "
+    "\"b/1\", \"loglik\": [], \"correct\": {\"acc\": 0}, \"soft\": {\"acc\": 0},  \"loss\": "
+    "{\"bpb\": 6}}]";
 
 TEST(subjects_and_groups)
 {
@@ -262,8 +260,8 @@ TEST(repeated_questions)
     json_decref(list);
     json_decref(r);
     r    = json_object();
-    list = json_loads("[{\"id\": \"c#/4\", \"loglik\": [], \"correct\": {\"acc\": 1}},"
-                      " {\"id\": \"c#/5\", \"loglik\": [], \"correct\": {\"acc\": 0}}]",
+    list = json_loads("[{\"id\": \"c#/4\", \"loglik\": [], \"correct\": {\"acc\": 1}}, {\"id\": "
+                      "\"c#/5\", \"loglik\": [], \"correct\": {\"acc\": 0}}]",
                       0, NULL);
     assert_ok(cpl_totals_add(r, &task, &profile, list)); /* the subject is called c# */
     assert_near(at(r, "metrics", NULL, "acc_stderr"), 0.5, 1e-15);
@@ -289,9 +287,8 @@ TEST(spread_of_any_values)
 {
     json_t *r;
     assert_ok(add(&r, "f1", NULL, false,
-                  "[{\"id\": 0, \"text\": \"\", \"correct\": 0.5},"
-                  " {\"id\": 1, \"text\": \"\", \"correct\": true},"
-                  " {\"id\": 2, \"text\": \"\", \"correct\": 0}]"));
+                  "[{\"id\": 0, \"text\": \"\", \"correct\": 0.5}, {\"id\": 1, \"text\": \"\", "
+                  "\"correct\": true}, {\"id\": 2, \"text\": \"\", \"correct\": 0}]"));
     assert_near(at(r, "metrics", NULL, "f1"), 0.5, 1e-15);
     assert_near(at(r, "metrics", NULL, "f1_stderr"), 0.5 / sqrt(3), 1e-15);
     assert_int_equal(json_object_size(r), 1);
@@ -308,8 +305,8 @@ TEST(further_answers)
     json_decref(r);
     /* filters, some subjects ranked and some not */
     assert_ok(add(&r, "exact_match", NULL, false,
-                  "[{\"id\": 0, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}},"
-                  " {\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 1, \"b\": 1}}]"));
+                  "[{\"id\": 0, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}}, {\"id\": 1, "
+                  "\"text\": \"\", \"correct\": {\"a\": 1, \"b\": 1}}]"));
     assert_near(at(r, "metrics", NULL, "exact_match,a"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "exact_match,b"), 1, 0);
     assert_near(at(r, "metrics", NULL, "exact_match_stderr,a"), 0.5, 1e-15);
@@ -330,12 +327,12 @@ TEST(refusals)
         {"acc", "[{\"id\": 3, \"text\": \"\"}]", "metric acc", 0},
         {"acc", "[7]", "metric acc", 0},
         {"exact_match",
-         "[{\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}},"
-         " {\"id\": 2, \"text\": \"\", \"correct\": {\"a\": 0}}]",
+         "[{\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}}, {\"id\": 2, \"text\": "
+         "\"\", \"correct\": {\"a\": 0}}]",
          "question 2 has no number for the metric exact_match,b", 0},
         {"acc",
-         "[{\"id\": \"a/1\", \"loglik\": [], \"correct\": {\"acc\": 1}},"
-         " {\"id\": 2, \"loglik\": [], \"correct\": {\"acc\": 1}}]",
+         "[{\"id\": \"a/1\", \"loglik\": [], \"correct\": {\"acc\": 1}}, {\"id\": 2, \"loglik\": "
+         "[], \"correct\": {\"acc\": 1}}]",
          "no subject, but others have one", 0},
         {"acc acc_norm", "[{\"id\": 3, \"text\": \"\", \"correct\": 0}]",
          "no question has the metric acc_norm", 0},

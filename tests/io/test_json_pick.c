@@ -111,8 +111,7 @@ TEST(depth)
 /* A line with what can go wrong in it; the fuzz below changes bytes of it. */
 static const char seed_line[] =
     "{\"id\": 12, \"text\": \"a\\n\\u00e9 \\\"b\\\" \\ud83d\\ude00\", \"meta\": {\"source\": "
-    "\"web\", "
-    "\"l\": [1, -2.5e3, true, false, null, {\"text\": \"x\"}]}, \"added\": \"2020\"}";
+    "\"web\", \"l\": [1, -2.5e3, true, false, null, {\"text\": \"x\"}]}, \"added\": \"2020\"}";
 
 static void same_as_jansson(const char *json, size_t length)
 {

@@ -29,11 +29,10 @@ TEST(test_values)
 {
     cpl_yaml_tree tree;
     assert_ok(cpl_yaml_tree_parse(&tree, "f.yaml", sample, strlen(sample)));
-    json_t *want =
-        json_loads("{\"task\": \"arc\", \"sets\": [\"3b\", \"15b\"], \"splits\": {\"test\": "
-                   "{\"files\": [\"a.jsonl\", \"b.jsonl\"]}, \"dev\": \"x\\ty\"}, "
-                   "\"nothing\": \"\", \"text\": \"one\\ntwo\\n\"}",
-                   0, NULL);
+    json_t *want = json_loads("{\"task\": \"arc\", \"sets\": [\"3b\", \"15b\"], \"splits\": "
+                              "{\"test\": {\"files\": [\"a.jsonl\", \"b.jsonl\"]}, \"dev\": "
+                              "\"x\\ty\"}, \"nothing\": \"\", \"text\": \"one\\ntwo\\n\"}",
+                              0, NULL);
     assert_true(json_equal(tree.root, want));
     json_decref(want);
     check_place(&tree, tree.root, "f.yaml:1:1: wrong");

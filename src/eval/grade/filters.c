@@ -152,12 +152,11 @@ const cpl_filter cpl_filters[] = {
       {"\\b[A-J]\\b", LAST, STRIP}}},
     {"minerva",
      "between \"Final Answer: The final answer is\" and \". I hope it is correct.\", which may "
-     "lack at "
-     "the end",
+     "lack at the end",
      NULL,
      /* If a line has no end of an answer, no later beginning on it has: the line is skipped. */
-     {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| \\z)"
-       "|.*(*SKIP)(*FAIL))",
+     {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| "
+       "\\z)|.*(*SKIP)(*FAIL))",
        FIRST, STRIP}}},
     {"last_boxed", "the content of the last \\boxed", cpl_filter_last_boxed, {{.pattern = NULL}}},
     {"dollars",
@@ -169,8 +168,8 @@ const cpl_filter cpl_filters[] = {
      agieval,
      /* The last number of a text without \boxed. Digits before a letter are no number. Digits
       * before a full stop are one, whatever follows the full stop. */
-     {{"(?s)\\A.*\\\\boxed(*COMMIT)(*FAIL)"
-       "|(?:\\$|(?<!\\d))\\d++(?:\\.\\d++(?![\\p{L}\\p{N}_])|(?![\\p{L}\\p{N}_]))",
+     {{"(?s)\\A.*\\\\boxed(*COMMIT)(*FAIL)|(?:\\$|(?<!\\d))\\d++(?:\\.\\d++(?![\\p{L}\\p{N}_])|(?!["
+       "\\p{L}\\p{N}_]))",
        LAST, KEEP}}},
 };
 const size_t cpl_n_filters = sizeof cpl_filters / sizeof *cpl_filters;

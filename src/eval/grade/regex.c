@@ -88,11 +88,10 @@ static cpl_status failure(int error, const char *pattern)
     if (error == PCRE2_ERROR_NOMEMORY) return no_memory(pattern);
     if (error == PCRE2_ERROR_MATCHLIMIT || error == PCRE2_ERROR_DEPTHLIMIT ||
         error == PCRE2_ERROR_HEAPLIMIT)
-        return CPL_FAIL(
-            CPL_ERR_INPUT,
-            "the pattern %.200s takes more than %d steps on a text: write it so that it "
-            "goes over the text once",
-            pattern, CPL_REGEX_STEPS);
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "the pattern %.200s takes more than %d steps on a text: write it so that "
+                        "it goes over the text once",
+                        pattern, CPL_REGEX_STEPS);
     pcre2_get_error_message(error, why, sizeof why);
     return CPL_FAIL(CPL_ERR_INPUT, "the pattern %.200s: %s", pattern, (const char *)why);
 }

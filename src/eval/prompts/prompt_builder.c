@@ -204,11 +204,10 @@ static cpl_status check_again(cpl_prompt_builder *m, const char *again)
     char place[32];
     snprintf(place, sizeof place, "%lld", (long long)m->gold[0]);
     if (!*text || strcmp(text, place) == 0) return CPL_OK;
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "its right answer is option %s (counted from 0) by the one field, and %.100s by "
-        "the other, %s",
-        place, text, again);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "its right answer is option %s (counted from 0) by the one field, and %.100s "
+                    "by the other, %s",
+                    place, text, again);
 }
 
 /* Among a list of labels every option has its own. */

@@ -62,10 +62,9 @@ static cpl_status look_at_head(cpl_rows *r)
         r->got += more;
     }
     if (cpl_file_is_lfs_pointer(r->chunk, r->got))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs "
-                        "pull`",
-                        r->path);
+        return CPL_FAIL(
+            CPL_ERR_INPUT,
+            "%s: is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`", r->path);
     if (r->got >= 3 && memcmp(r->chunk, "\xEF\xBB\xBF", 3) == 0) r->at = 3;
     return CPL_OK;
 }

@@ -192,9 +192,8 @@ static cpl_status select_word(cpl_selection *s, const char *word,
     const cpl_task *task = find_task(s, word);
     bool found           = all;
     if (!*word)
-        return CPL_FAIL(CPL_ERR_USAGE,
-                        "the name of a task is empty: names of tasks are needed, with one comma "
-                        "between two of them");
+        return CPL_FAIL(CPL_ERR_USAGE, "the name of a task is empty: names of tasks are needed, "
+                                       "with one comma between two of them");
     for (int i = 0; i < CPL_SELECTION_SETS; i++) {
         if (!all && strcmp(word, cpl_selection_sets[i].word) != 0) continue;
         const char *set = cpl_selection_sets[i].set;

@@ -112,19 +112,17 @@ cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *contex
                   : append(e, cpl_span_of(continuation)));
     out->scored = ids->count - out->first - out->context;
     if (out->scored == 0)
-        return bad_row(
-            e,
-            CPL_FAIL(CPL_ERR_INPUT,
-                     "the continuation \"%.80s\" has no token of its own: the tokenizer joins it "
-                     "to the last token of the context; `tokens: separate` in the profile of "
-                     "the task file encodes the two apart",
-                     continuation));
+        return bad_row(e,
+                       CPL_FAIL(CPL_ERR_INPUT,
+                                "the continuation \"%.80s\" has no token of its own: the tokenizer "
+                                "joins it to the last token of the context; `tokens: separate` in "
+                                "the profile of the task file encodes the two apart",
+                                continuation));
     if (out->scored > window)
-        return bad_row(
-            e, CPL_FAIL(CPL_ERR_INPUT,
-                        "a continuation of it has %lld tokens, but the window is %lld; take its "
-                        "row out of the file, or a model with a longer window",
-                        (long long)out->scored, (long long)window));
+        return bad_row(e, CPL_FAIL(CPL_ERR_INPUT,
+                                   "a continuation of it has %lld tokens, but the window is %lld; "
+                                   "take its row out of the file, or a model with a longer window",
+                                   (long long)out->scored, (long long)window));
     keep_last(ids, out, window + 1);
     return CPL_OK;
 }

@@ -297,10 +297,9 @@ cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl_task *task,
 {
     note_wants(schema, spec, fewshot);
     if (schema->needs_options && !schema->choices.field && !schema->choices.count)
-        return FAIL(
-            task, place,
-            "the task has no options of a question: choices: FIELD for a field that is a list, "
-            "choices: [\"{a}\", \"{b}\"] for fields of their own");
+        return FAIL(task, place,
+                    "the task has no options of a question: choices: FIELD for a field that is a "
+                    "list, choices: [\"{a}\", \"{b}\"] for fields of their own");
     if (schema->needs_gold && schema->gold.among == CPL_AMONG_NOTHING)
         return refuse_gold(task, place, "FIELD");
     const int all = OF_OPTIONS | OF_OPTION | OF_GOLD;

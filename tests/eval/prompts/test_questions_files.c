@@ -197,11 +197,10 @@ TEST(test_names_of_files)
 
 TEST(test_labels)
 {
-    static const char row[] =
-        "{\"context\": \"c\", \"question\": \"q\", \"answerA\": \"a\", \"answerB\": "
-        "\"b\", \"answerC\": \"c\"}\n";
-    cpl_task *task                      = built_in("social_iqa");
-    const char *data                    = new_data("social_iqa");
+    static const char row[] = "{\"context\": \"c\", \"question\": \"q\", \"answerA\": \"a\", "
+                              "\"answerB\": \"b\", \"answerC\": \"c\"}\n";
+    cpl_task *task          = built_in("social_iqa");
+    const char *data        = new_data("social_iqa");
     const cpl_questions_options options = options_of(data);
     char rows[512];
     snprintf(rows, sizeof rows, "%s%s", row, row);

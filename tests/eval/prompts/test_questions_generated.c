@@ -9,17 +9,15 @@ TEST(test_mmlu_pro)
     const char *data =
         data_with("mmlu_pro", "test.jsonl",
                   "{\"question_id\": 70, \"question\": \"Typical bodies.\", \"options\": [\" Safe "
-                  "practices\", \"Fear \"], \"answer\": \"B\", \"category\": \"computer "
-                  "science\", \"cot_content\": \"\"}\n");
+                  "practices\", \"Fear \"], \"answer\": \"B\", \"category\": \"computer science\", "
+                  "\"cot_content\": \"\"}\n");
     const char *end_of_prompt = "Question:\nTypical bodies.\nOptions:\nA. Safe practices\nB. Fear\n"
                                 "Answer: Let's think step by step.";
-    const char *start =
-        "The following are multiple choice questions (with answers) about computer science. "
-        "Think step by step and then finish your answer with \"the answer is (X)\" where X is "
-        "the correct letter choice.\n";
-    const char *shot =
-        "Question:\nHow?\nOptions:\nA. so\nB. so\nAnswer: Let's think step by step. Thus. "
-        "The answer is (A).\n\n";
+    const char *start = "The following are multiple choice questions (with answers) about computer "
+                        "science. Think step by step and then finish your answer with \"the answer "
+                        "is (X)\" where X is the correct letter choice.\n";
+    const char *shot = "Question:\nHow?\nOptions:\nA. so\nB. so\nAnswer: Let's think step by step. "
+                       "Thus. The answer is (A).\n\n";
     char prompt[1024];
     asked a = ask("mmlu_pro", "harness", NULL, data, 0);
     snprintf(prompt, sizeof prompt, "%s%s", start, end_of_prompt);
@@ -30,8 +28,8 @@ TEST(test_mmlu_pro)
     end(&a);
     put_file(data, "mmlu_pro", "test.jsonl", /* filled up, as old copies are */
              "{\"question\": \"Typical bodies.\", \"options\": [\"Safe practices\", \"Fear\", "
-             "\"N/A\", \"N/A \"], \"answer\": \"B\", \"answer_index\": 1, \"category\": "
-             "\"computer science\", \"cot_content\": \"\"}\n"
+             "\"N/A\", \"N/A \"], \"answer\": \"B\", \"answer_index\": 1, \"category\": \"computer "
+             "science\", \"cot_content\": \"\"}\n"
              "{\"question\": \"What is left?\", \"options\": [\"N/A\", \"a\"], \"answer\": \"B\", "
              "\"category\": \"computer science\"}\n");
     a = ask("mmlu_pro", "harness", NULL, data, 0);
@@ -41,9 +39,8 @@ TEST(test_mmlu_pro)
     snprintf(prompt, sizeof prompt, "%s%s%s", start, shot, end_of_prompt);
     put_file(data, "mmlu_pro", "validation.jsonl",
              "{\"question\": \"How?\", \"options\": [\"so\", \"so\"], \"answer\": \"A\", "
-             "\"cot_content\": \"A: "
-             "Let's think step by step. Thus. The answer is (A).\", \"category\": \"computer "
-             "science\"}\n");
+             "\"cot_content\": \"A: Let's think step by step. Thus. The answer is (A).\", "
+             "\"category\": \"computer science\"}\n");
     a = ask("mmlu_pro", "harness", NULL, data, 1);
     assert_string_equal(a.q.question[0].prompt, prompt);
     end(&a);
@@ -51,22 +48,21 @@ TEST(test_mmlu_pro)
 
 static const char bbh_prompt[] =
     "canary\n-----\nEvaluate it.\n\nQ: one\nA: Let's think step by step.\nSo.\n\n"
-    "More. So the answer is True.\n\nQ: two\nA: Let's think step by step. Here "
-    "the answer is no, so the answer is ] ].\n";
+    "More. So the answer is True.\n\nQ: two\nA: Let's think step by step. Here the answer is no, "
+    "so the answer is ] ].\n";
 
 TEST(test_bbh)
 {
-    const char *data =
-        data_with("bbh", "boolean_expressions.json",
-                  "{\"canary\": \"c\", \"examples\": [{\"input\": \"not ( True )\", \"target\": "
-                  "\"False\"}]}\n");
+    const char *data = data_with("bbh", "boolean_expressions.json",
+                                 "{\"canary\": \"c\", \"examples\": [{\"input\": \"not ( True )\", "
+                                 "\"target\": \"False\"}]}\n");
     put_file(data, "bbh", "cot-prompts/boolean_expressions.txt", bbh_prompt);
     asked a = ask("bbh", "harness", NULL, data, CPL_UNSET);
     assert_string_equal(
         a.q.question[0].prompt,
         "Evaluate it.\n\nQ: one\nA: Let's think step by step.\nSo.\n\nMore. So the answer is "
-        "True.\n\nQ: two\nA: Let's think step by step.\nHere the answer is no, so the answer is "
-        "] ].\n\nQ: not ( True )\nA: Let's think step by step.\n");
+        "True.\n\nQ: two\nA: Let's think step by step.\nHere the answer is no, so the answer is ] "
+        "].\n\nQ: not ( True )\nA: Let's think step by step.\n");
     assert_string_equal(a.q.question[0].references[0].at[0], "False");
     assert_int_equal(a.q.shots, 3);
     assert_int_equal(a.q.files.count, 2);
@@ -83,11 +79,10 @@ TEST(test_bbh)
 
 TEST(test_math)
 {
-    const char *data =
-        data_with("math", "MATH/test/x/1.json",
-                  "{\"problem\": \"P?\", \"level\": \"Level 1\", \"type\": \"Counting & "
-                  "Probability\", \"solution\": \"so $\\\\boxed{2}$ then "
-                  "$\\\\boxed{\\\\frac{1}{2}}$.\"}\n");
+    const char *data = data_with(
+        "math", "MATH/test/x/1.json",
+        "{\"problem\": \"P?\", \"level\": \"Level 1\", \"type\": \"Counting & Probability\", "
+        "\"solution\": \"so $\\\\boxed{2}$ then $\\\\boxed{\\\\frac{1}{2}}$.\"}\n");
     put_file(data, "math", "fewshot_minerva4.jsonl",
              "{\"problem\": \"A?\", \"solution\": \"$1$\"}\n");
     asked a = ask("math", "harness", NULL, data, 1);
@@ -104,9 +99,9 @@ TEST(test_math)
 
 TEST(test_gsm8k)
 {
-    const char *data = data_with("gsm8k", "test.jsonl",
-                                 "{\"question\": \"Janet\\u2019s?\", \"answer\": \"9 * 2 = "
-                                 "$<<9*2=18>>18.\\n#### 18\"}\n");
+    const char *data = data_with(
+        "gsm8k", "test.jsonl",
+        "{\"question\": \"Janet\\u2019s?\", \"answer\": \"9 * 2 = $<<9*2=18>>18.\\n#### 18\"}\n");
     put_file(data, "gsm8k", "fewshot_cot8.jsonl",
              "{\"question\": \"Q?\", \"target\": \"The answer is 6.\"}\n");
     put_file(data, "gsm8k", "train.jsonl",
@@ -133,12 +128,12 @@ TEST(test_triviaqa_lines)
          "qa/wikipedia-train.jsonl"},
         {"validation.jsonl", "more.jsonl", "train.jsonl", "more.jsonl"}};
     for (int i = 0; i < 2; i++) {
-        const char *data = data_with(
-            "triviaqa", names[i][0],
-            "{\"question\": \"Which?\", \"question_id\": \"tc_1\", \"answer\": {\"value\": "
-            "\"Sunset\", \"aliases\": [\"Sunset Blvd\", \"Sunset\"], \"normalized_aliases\": "
-            "[\"sunset blvd\"], \"normalized_value\": \"sunset\", \"type\": "
-            "\"WikipediaEntity\"}}\n");
+        const char *data =
+            data_with("triviaqa", names[i][0],
+                      "{\"question\": \"Which?\", \"question_id\": \"tc_1\", \"answer\": "
+                      "{\"value\": \"Sunset\", \"aliases\": [\"Sunset Blvd\", \"Sunset\"], "
+                      "\"normalized_aliases\": [\"sunset blvd\"], \"normalized_value\": "
+                      "\"sunset\", \"type\": \"WikipediaEntity\"}}\n");
         put_file(data, "triviaqa", names[i][1], "");
         put_file(data, "triviaqa", names[i][3], "");
         put_file(data, "triviaqa", names[i][2],
@@ -161,15 +156,13 @@ TEST(test_triviaqa)
         "triviaqa", "qa/web-dev.json",
         "{\"Data\": [{\"Question\": \"Which?\", \"Answer\": {\"Value\": \"Sunset\", \"Aliases\": "
         "[\"Sunset Blvd\", \"Sunset\"], \"NormalizedAliases\": [\"sunset blvd\"], "
-        "\"HumanAnswers\": "
-        "[\"The sun\"]}, \"SearchResults\": []}], \"Version\": 1.0}\n");
+        "\"HumanAnswers\": [\"The sun\"]}, \"SearchResults\": []}], \"Version\": 1.0}\n");
     put_file(data, "triviaqa", "qa/wikipedia-dev.json",
              "{\"Data\": [{\"question\": \"Who\", \"answer\": {\"value\": \"x\", \"aliases\": "
              "[\"x\"]}}]}\n");
-    put_file(
-        data, "triviaqa", "qa/web-train.json",
-        "{\"Data\": [{\"Question\": \"T\", \"Answer\": {\"Value\": \"v\", \"Aliases\": [\"first\", "
-        "\"v\"]}}]}\n");
+    put_file(data, "triviaqa", "qa/web-train.json",
+             "{\"Data\": [{\"Question\": \"T\", \"Answer\": {\"Value\": \"v\", \"Aliases\": "
+             "[\"first\", \"v\"]}}]}\n");
     put_file(data, "triviaqa", "qa/wikipedia-train.json", "{\"Data\": []}\n");
     asked a               = ask("triviaqa", "harness", NULL, data, 1);
     const cpl_question *q = a.q.question;

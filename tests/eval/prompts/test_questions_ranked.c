@@ -51,10 +51,9 @@ TEST(test_commonsense_qa)
 
 TEST(test_copa)
 {
-    const char *row =
-        "{\"premise\": \"The man turned on the faucet.\", \"choice1\": \"The toilet filled "
-        "with water.\", \"choice2\": \"Water flowed from the spout.\", \"question\": "
-        "\"effect\", \"label\": 1, \"idx\": 0}\n";
+    const char *row = "{\"premise\": \"The man turned on the faucet.\", \"choice1\": \"The toilet "
+                      "filled with water.\", \"choice2\": \"Water flowed from the spout.\", "
+                      "\"question\": \"effect\", \"label\": 1, \"idx\": 0}\n";
     const char *context = "The man turned on the faucet therefore";
     const char *data    = data_with("copa", "val.jsonl", row);
     asked a             = ask("copa", "inloop", NULL, data, CPL_UNSET);
@@ -76,13 +75,11 @@ TEST(test_boolq)
 {
     const char *titled =
         data_with("boolq", "val.jsonl",
-                  "{\"question\": \"is it\", \"passage\": \"Fuel -- All -- of it.\", "
-                  "\"label\": false}\n{\"question\": \"q\", \"passage\": \"none\", "
-                  "\"label\": true}\n");
-    const char *bare =
-        data_with("boolq", "dev.jsonl",
-                  "{\"question\": \"is it\", \"title\": \"Fuel\", \"answer\": false, "
-                  "\"passage\": \"All -- of it.\"}\n");
+                  "{\"question\": \"is it\", \"passage\": \"Fuel -- All -- of it.\", \"label\": "
+                  "false}\n{\"question\": \"q\", \"passage\": \"none\", \"label\": true}\n");
+    const char *bare    = data_with("boolq", "dev.jsonl",
+                                    "{\"question\": \"is it\", \"title\": \"Fuel\", \"answer\": "
+                                       "false, \"passage\": \"All -- of it.\"}\n");
     const char *without = "All -- of it.\nQuestion: is it?\nAnswer:";
     const char *with    = "Fuel -- All -- of it.\nQuestion: is it?\nAnswer:";
     asked a             = ask("boolq", "inloop", NULL, titled, CPL_UNSET);
@@ -102,8 +99,8 @@ TEST(test_boolq)
     char folder[128];
     snprintf(folder, sizeof folder, "%s/boolq", bare);
     write_file(folder, "train.jsonl",
-               "{\"question\": \"was it\", \"title\": \"Oil\", \"answer\": true, "
-               "\"passage\": \"Some.\"}\n");
+               "{\"question\": \"was it\", \"title\": \"Oil\", \"answer\": true, \"passage\": "
+               "\"Some.\"}\n");
     a = ask("boolq", "harness", NULL, bare, 1);
     CHECK_RANKED(&a.q.question[0],
                  "Oil -- Some.\nQuestion: was it?\nAnswer: yes\n\nFuel -- All -- of it.\nQuestion: "
@@ -114,18 +111,16 @@ TEST(test_boolq)
 
 TEST(test_hellaswag)
 {
-    const char *data = data_with(
-        "hellaswag", "hellaswag_val.jsonl",
-        "{\"activity_label\": \"Pole vault\", \"ctx_a\": \"Pole vault is a sport.\", \"ctx_b\": "
-        "\"a woman in "
-        "a NY shirt\", \"endings\": [\"go down a rock and stop.\", \"watch.\"], \"label\": 1}\n"
-        "{\"activity_label\": \"Sports\", \"ctx\": \"[header] How to bowl [title] To bowl, you "
-        "grip. [step] "
-        "As  you   bowl.\", \"endings\": [\"[title] If you're outside. [title] If [not\\n] "
-        "closed.\", "
-        "\"b\"], \"label\": \"0\"}\n"
-        "{\"activity_label\": \"Walks\", \"ctx\": \"A man walks. She\", \"ctx_b\": \"She\", "
-        "\"endings\": [\"a\", \"b\"], \"label\": 0}\n");
+    const char *data =
+        data_with("hellaswag", "hellaswag_val.jsonl",
+                  "{\"activity_label\": \"Pole vault\", \"ctx_a\": \"Pole vault is a sport.\", "
+                  "\"ctx_b\": \"a woman in a NY shirt\", \"endings\": [\"go down a rock and "
+                  "stop.\", \"watch.\"], \"label\": 1}\n"
+                  "{\"activity_label\": \"Sports\", \"ctx\": \"[header] How to bowl [title] To "
+                  "bowl, you grip. [step] As  you   bowl.\", \"endings\": [\"[title] If you're "
+                  "outside. [title] If [not\\n] closed.\", \"b\"], \"label\": \"0\"}\n"
+                  "{\"activity_label\": \"Walks\", \"ctx\": \"A man walks. She\", \"ctx_b\": "
+                  "\"She\", \"endings\": [\"a\", \"b\"], \"label\": 0}\n");
     asked a = ask("hellaswag", "inloop", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "Pole vault: Pole vault is a sport. A woman in a ny shirt", 1,
                  " go down a rock and stop.", " watch.");
@@ -133,12 +128,11 @@ TEST(test_hellaswag)
                  "  If you're outside.. If [not\n] closed.", " b");
     CHECK_RANKED(&a.q.question[2], "Walks: A man walks. She", 0, " a", " b");
     end(&a);
-    data = data_with(
-        "hellaswag", "hellaswag_val.jsonl",
-        "{\"activity_label\": \"A\", \"ctx\": \"One. [title][title] Two [title] Three.\", "
-        "\"endings\": [\"x. [title] [title] y\", \"b\"], \"label\": 0}\n");
-    a = ask("hellaswag", "olmes", "cf", data,
-            0); /* what was written for one title is no other one's */
+    data = data_with("hellaswag", "hellaswag_val.jsonl",
+                     "{\"activity_label\": \"A\", \"ctx\": \"One. [title][title] Two [title] "
+                     "Three.\", \"endings\": [\"x. [title] [title] y\", \"b\"], \"label\": 0}\n");
+    a    = ask("hellaswag", "olmes", "cf", data,
+               0); /* what was written for one title is no other one's */
     CHECK_RANKED(&a.q.question[0], "A: One. Two. Three.", 0, " x. . y", " b");
     end(&a);
     a = ask("hellaswag", "inloop", NULL, data, CPL_UNSET);
@@ -155,10 +149,10 @@ TEST(test_openbookqa)
     asked a = ask("openbookqa", "harness", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "It is \"known\" as", 1, " Deep (sea)", " a (B) fish", " Long");
     end(&a);
-    data = data_with(
-        "openbookqa", "Main/test.jsonl",
-        "{\"question\": {\"stem\": \"It is\", \"choices\": [{\"text\": \"a\", \"label\": \"A\"}, "
-        "{\"text\": \"b\", \"label\": \"B\"}]}, \"answerKey\": \"B\"}\n");
+    data =
+        data_with("openbookqa", "Main/test.jsonl",
+                  "{\"question\": {\"stem\": \"It is\", \"choices\": [{\"text\": \"a\", \"label\": "
+                  "\"A\"}, {\"text\": \"b\", \"label\": \"B\"}]}, \"answerKey\": \"B\"}\n");
     a = ask("openbookqa", "harness", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "It is", 1, " a", " b");
     end(&a);
@@ -182,8 +176,8 @@ TEST(test_social_iqa)
 {
     const char *rows =
         "{\"context\": \"S.\", \"question\": \"Q?\", \"answerA\": \"a\", \"answerB\": \"b\", "
-        "\"answerC\": \"c\"}\n\n{\"context\": \"T.\", \"question\": \"R?\", \"answerA\": "
-        "\"a\", \"answerB\": \"b\", \"answerC\": \"c\"}\n";
+        "\"answerC\": \"c\"}\n\n{\"context\": \"T.\", \"question\": \"R?\", \"answerA\": \"a\", "
+        "\"answerB\": \"b\", \"answerC\": \"c\"}\n";
     const char *data = data_with("social_iqa", "dev.jsonl", rows);
     put_file(data, "social_iqa", "dev-labels.lst", "3\n1\n");
     asked a = ask("social_iqa", "inloop", NULL, data, CPL_UNSET);
@@ -191,11 +185,10 @@ TEST(test_social_iqa)
     CHECK_RANKED(&a.q.question[1], "Question: T. R?\nAnswer:", 0, " a", " b", " c");
     assert_int_equal(a.q.files.count, 2);
     end(&a);
-    data = data_with(
-        "social_iqa", "dev.jsonl",
-        "{\"context\": \"S.\", \"question\": \"Q?\", \"answerA\": \"a\", \"answerB\": \"b\", "
-        "\"answerC\": \"c\", \"correct\": \"B\"}\n");
-    a = ask("social_iqa", "harness", NULL, data, CPL_UNSET);
+    data = data_with("social_iqa", "dev.jsonl",
+                     "{\"context\": \"S.\", \"question\": \"Q?\", \"answerA\": \"a\", \"answerB\": "
+                     "\"b\", \"answerC\": \"c\", \"correct\": \"B\"}\n");
+    a    = ask("social_iqa", "harness", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], "Q: S. Q?\nA:", 1, " a", " b", " c");
     end(&a);
 }
@@ -203,8 +196,8 @@ TEST(test_social_iqa)
 TEST(test_winogrande)
 {
     const char *row =
-        "{\"sentence\": \"Sarah was a much better surgeon than Maria so _ always got the "
-        "easier cases.\", \"option1\": \"Sarah\", \"option2\": \"Maria\", \"answer\": \"2\"}\n";
+        "{\"sentence\": \"Sarah was a much better surgeon than Maria so _ always got the easier "
+        "cases.\", \"option1\": \"Sarah\", \"option2\": \"Maria\", \"answer\": \"2\"}\n";
     const char *data = data_with("winogrande", "winogrande_1.1/dev.jsonl", row);
     put_file(data, "winogrande", "winogrande_1.1/train_xl.jsonl", row);
     asked a               = ask("winogrande", "harness", NULL, data, 1);
@@ -293,18 +286,15 @@ TEST(test_ceval)
 
 TEST(test_agieval)
 {
-    const char *data =
-        data_with("agieval", "v1/sat-math.jsonl",
-                  "{\"passage\": null, \"question\": \"If $k=3$?\", \"options\": [\"(A)2\", "
-                  "\"(B)4\"], \"label\": \"B\", \"answer\": null}\n");
+    const char *data = data_with("agieval", "v1/sat-math.jsonl",
+                                 "{\"passage\": null, \"question\": \"If $k=3$?\", \"options\": "
+                                 "[\"(A)2\", \"(B)4\"], \"label\": \"B\", \"answer\": null}\n");
     put_file(data, "agieval", "v1/jec-qa-kd.jsonl",
              "{\"passage\": \"甲\", \"question\": \"乙\", \"options\": [\"(A)一\", \"(B)二\", "
-             "\"(C)三\"], "
-             "\"label\": [\"C\", \"A\"], \"answer\": null}\n");
+             "\"(C)三\"], \"label\": [\"C\", \"A\"], \"answer\": null}\n");
     put_file(data, "agieval", "v1/math.jsonl",
              "{\"passage\": null, \"question\": \"Find it.\", \"options\": null, \"label\": null, "
-             "\"answer\": "
-             "\"(3,4]\"}\n");
+             "\"answer\": \"(3,4]\"}\n");
     asked a               = ask("agieval", "harness", NULL, data, CPL_UNSET);
     const cpl_question *q = a.q.question;
     assert_int_equal(a.q.count, 3);

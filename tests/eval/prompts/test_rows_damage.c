@@ -117,12 +117,11 @@ TEST(bad_json_items)
         /* arrays that are cut, or in which the next row cannot be told */
         {FORMAT(JSON),
          "[{\"a\":1},",
-         {"+{\"a\":1}", "!line 1, column 10: the file ends where a value "
-                        "is expected"}},
+         {"+{\"a\":1}", "!line 1, column 10: the file ends where a value is expected"}},
         {FORMAT(JSON),
          "[{\"a\":1}",
-         {"+{\"a\":1}", "!line 1, column 9: the file ends where a comma or "
-                        "the end of the array is expected"}},
+         {"+{\"a\":1}",
+          "!line 1, column 9: the file ends where a comma or the end of the array is expected"}},
         {FORMAT(JSON),
          "[{},\n {\"a\": [\"",
          {"+{}", "!line 2, column 2: the file ends inside the value that begins here"}},
@@ -134,16 +133,14 @@ TEST(bad_json_items)
          {"+{}", "!line 1, column 15: not valid JSON: '}' expected near '\"b\"'"}},
         {FORMAT(JSON),
          "[{} {}]",
-         {"+{}", "!line 1, column 5: a comma or the end of the array is "
-                 "expected here"}},
+         {"+{}", "!line 1, column 5: a comma or the end of the array is expected here"}},
         {FORMAT(JSON), "[{},]", {"+{}", "!line 1, column 5: a value is expected here"}},
         {FORMAT(JSON), "[{}] []", {"+{}", "!line 1, column 6: something follows the JSON"}},
         {FORMAT(JSON), "", {"!line 1: the file is empty where JSON should be"}},
         {FORMAT(JSON), "\n 7", {"!line 2, column 2: an array or an object is expected here"}},
         {FORMAT(JSON),
          "<html>",
-         {"!line 1, column 1: an array or an object is expected here; it looks like a web page, "
-          "as "
+         {"!line 1, column 1: an array or an object is expected here; it looks like a web page, as "
           "a failed download leaves one"}},
     };
     EXPECT_ALL(cases);
@@ -154,26 +151,23 @@ TEST(bad_json_objects)
     static const damaged cases[] = {
         {MEMBERS(JSON, "d"),
          "{\"a\":1,\n\"D\":[]}",
-         {"!line 2: the object that ends here has no "
-          "\"d\""}},
+         {"!line 2: the object that ends here has no \"d\""}},
         {MEMBERS(JSON, "d"), "{}", {"!line 1: the object that ends here has no \"d\""}},
         {MEMBERS(JSON, "d"),
          "{}\n{}",
          {"!line 1: the object that ends here has no \"d\"; a file that has an object on every "
-          "line is "
-          "called .jsonl"}},
+          "line is called .jsonl"}},
         {MEMBERS(JSON, "d"), "{\"d\": null}", {"!line 1, column 7: an array is expected here"}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}],\"d\":[]}",
          {"+{}", "!line 1, column 15: a second \"d\""}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}],",
-         {"+{}", "!line 1, column 11: the file ends where a name "
-                 "is expected"}},
+         {"+{}", "!line 1, column 11: the file ends where a name is expected"}},
         {MEMBERS(JSON, "d"),
          "{\"d\":[{}]",
-         {"+{}", "!line 1, column 10: the file ends where a comma "
-                 "or the end of the object is expected"}},
+         {"+{}",
+          "!line 1, column 10: the file ends where a comma or the end of the object is expected"}},
         {MEMBERS(JSON, "d"), "{\"d\" [{}]}", {"!line 1, column 6: a colon is expected here"}},
         {MEMBERS(JSON, "d"), "{\"\\x\":[{}]}", {"!line 1, column 2: this name cannot be read"}},
         {MEMBERS(JSON, "d"), "{d:[{}]}", {"!line 1, column 2: a name is expected here"}},
@@ -187,8 +181,7 @@ TEST(bad_json_objects)
          {"-line 2, column 0: not valid JSON: string or '}' expected near end of file"}},
         {FORMAT(JSON),
          "{\"a\":1}\n{}",
-         {"+{\"a\":1}", "!line 2, column 1: something follows the "
-                        "JSON"}},
+         {"+{\"a\":1}", "!line 2, column 1: something follows the JSON"}},
         {{.format = CPL_ROWS_JSON, .max_bytes = 8},
          "{\"a\":[\n100]}",
          {"-line 1: this row is longer than the 8 bytes it may have"}},
@@ -205,8 +198,7 @@ TEST(bad_columns)
           "+{\"a\":\"1\\n\",\"b\":\"2\"}"}},
         {HEADLESS(CSV),
          "1,2\n3\n",
-         {"+{\"0\":\"1\",\"1\":\"2\"}", "-line 2: 1 fields where there "
-                                        "should be 2"}},
+         {"+{\"0\":\"1\",\"1\":\"2\"}", "-line 2: 1 fields where there should be 2"}},
         {FORMAT(CSV),
          "a,b\n1,\"2\n3,4\n5,6\n",
          {"-line 2, column 3: the quote that opens here is not closed before the file ends"}},
@@ -222,9 +214,7 @@ TEST(bad_columns)
         {FORMAT(CSV),
          "a\n\xFF\n\"1\rx\"\n1\rx\n2",
          {"-line 2: a text that is not UTF-8", "+{\"a\":\"1\\rx\"}",
-          "-line 4, column 2: a carriage return inside "
-          "the line",
-          "+{\"a\":\"2\"}"}},
+          "-line 4, column 2: a carriage return inside the line", "+{\"a\":\"2\"}"}},
         {FORMAT(TSV),
          "a\tb\n\"\t\"\t\n\xC0\t1\n",
          {"-line 2: 3 fields where there should be 2", "-line 3: a text that is not UTF-8"}},
@@ -247,8 +237,7 @@ TEST(bad_columns)
          {"+{\"line\":\"a\"}", "-line 2: a text that is not UTF-8", "+{\"line\":\"b\"}"}},
         {SHORT(LINES),
          "12345678\n123456789\n",
-         {"+{\"line\":\"12345678\"}", "-line 2: this row is longer than the 8 bytes it "
-                                      "may have"}},
+         {"+{\"line\":\"12345678\"}", "-line 2: this row is longer than the 8 bytes it may have"}},
     };
     EXPECT_ALL(cases);
 }

@@ -36,9 +36,8 @@ TEST(sets_of_the_paper)
     assert_int_equal(s.n_tasks, cpl_n_task_texts);
     assert_int_equal(s.count, 0);
     assert_ok(add(&s, "paper-3b", NULL, NULL));
-    assert_string_equal(keys_of(&s),
-                        "arc_challenge commonsense_qa copa boolq hellaswag openbookqa sciq "
-                        "social_iqa winogrande mmlu");
+    assert_string_equal(keys_of(&s), "arc_challenge commonsense_qa copa boolq hellaswag openbookqa "
+                                     "sciq social_iqa winogrande mmlu");
     assert_string_equal(s.at[9].profile->name, "inloop");
     assert_ok(add(&s, "all", NULL, NULL)); /* what is there is not added again */
     assert_int_equal(s.count, 18);

@@ -87,9 +87,9 @@ static const struct {
     {HEAD RANK PROFILE(", scores: [bpb]"), "bpb is of the right option alone"},
     {HEAD RANK PROFILE(", metrics: [acc, exact]"),
      "there is no score or answer exact; there are acc, acc_norm, acc_bytes"},
-    {HEAD RANK PROFILE(", metrics: [soft]"), "t.yaml:7:35: soft is made of the headline's scores, "
-                                             "and soft, which is first, is no score "
-                                             "of the profile"},
+    {HEAD RANK PROFILE(", metrics: [soft]"),
+     "t.yaml:7:35: soft is made of the headline's scores, and soft, which is first, is no score of "
+     "the profile"},
     {HEAD RANK PROFILE(", metrics: [bpb, soft]"), "and bpb, which is first"},
     {HEAD RANK PROFILE(", scores: [acc], metrics: [acc, acc_norm]"),
      "acc_norm is not among the scores of the profile"},
@@ -102,9 +102,8 @@ static const struct {
      "the case of law generates text, and none of its answers is called acc: write answers: {acc:"},
     {KNOWN RANK PROFILE(", cases: [{subjects: law, scores: [acc_bytes]}]"),
      "acc is not among the scores of the case of law"},
-    {KNOWN
-     "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, answers: "
-     "{m: {}}, cases: [{subjects: law, answers: {n: {}}}]}}\n",
+    {KNOWN "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, "
+           "answers: {m: {}}, cases: [{subjects: law, answers: {n: {}}}]}}\n",
      "metrics: filters: the case of law has other answers than the profile"},
     {"task: t\nfields: {q: q}\nsubject: \"{q}\"\nsubjects: 3\n",
      "subjects is a list, or a mapping from a subject to values"},
@@ -178,13 +177,11 @@ static const struct {
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter: "
           "[{regex_pattern: a, group_select: 1}]}}}}\n",
      "group_select is a whole number from -1 to 0, not 1"},
-    {HEAD
-     "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: {filter_name: "
-     "\"a,b\"}}}}\n",
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, answers: {m: "
+          "{filter_name: \"a,b\"}}}}\n",
      "filter_name is made of letters, digits, _ and -"},
-    {HEAD
-     "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, answers: "
-     "{m: {filter_name: a}}}}\n",
+    {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, "
+          "answers: {m: {filter_name: a}}}}\n",
      "with metrics: filters the name of the answer is that of the filter"},
     {HEAD "profiles: {p: {split: a, ask: generate, context: x, target: y, until: [\"\"]}}\n",
      "a stop string is empty"},
