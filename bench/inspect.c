@@ -19,7 +19,7 @@
 #include <omp.h>
 
 #include "bench.h"
-#include "inspect/families/gate_reader.h"
+#include "inspect/gate_reader.h"
 #include "inspect/report.h"
 
 /* ---- responses ---- */

@@ -4,7 +4,7 @@
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
-#include "inspect/families/gate_reader.h"
+#include "inspect/gate_reader.h"
 #include "inspect/report.h"
 
 /* ---- worker.c ---- */

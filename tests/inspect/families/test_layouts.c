@@ -2,7 +2,7 @@
  * is wrong with a file is said. */
 #include <math.h>
 
-#include "inspect/families/gate_reader.h"
+#include "inspect/gate_reader.h"
 
 #include "inspect/families/layout_list.h"
 #include "tensor/backend/backend.h"

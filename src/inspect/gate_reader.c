@@ -1,5 +1,5 @@
 /* A router is read as if it were the gate of one expert with n rows, so that both take one path. */
-#include "inspect/families/gate_reader.h"
+#include "inspect/gate_reader.h"
 
 #include <inttypes.h>
 #include <math.h>

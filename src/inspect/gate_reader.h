@@ -1,10 +1,10 @@
 /* gate_reader.h - routers and gates of a checkpoint as F32 rows, whatever they are stored as.
  *
- * Room:    inspect/families. Only the bytes of routers and gates are read.
+ * Room:    inspect. Only the bytes of routers and gates are read.
  * Memory:  a cpl_gate holds the stored bytes of one expert's gate (with what is interleaved with
  *          it) and its scales, nothing else. One for each thread. */
-#ifndef CPL_INSPECT_FAMILIES_GATE_READER_H
-#define CPL_INSPECT_FAMILIES_GATE_READER_H
+#ifndef CPL_INSPECT_GATE_READER_H
+#define CPL_INSPECT_GATE_READER_H
 
 #include "inspect/families/families.h"
 #include "tensor/host_ops.h"
@@ -66,4 +66,4 @@ CPL_NODISCARD cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch);
 
 void cpl_gate_free(cpl_gate *gate);
 
-#endif /* CPL_INSPECT_FAMILIES_GATE_READER_H */
+#endif /* CPL_INSPECT_GATE_READER_H */
