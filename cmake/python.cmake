@@ -37,8 +37,3 @@ if(COUPLET_BUNDLE AND COUPLET_NVCC)
     add_dependencies(couplet_python cuda)
     install(FILES ${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE} DESTINATION couplet_native COMPONENT python)
 endif()
-
-# The C reader of families, which the tests hold against the package's own: not installed.
-add_library(couplet_families SHARED EXCLUDE_FROM_ALL python/tests/models/native/moe_map.c)
-target_include_directories(couplet_families PRIVATE include src)
-target_link_libraries(couplet_families PRIVATE couplet_static)

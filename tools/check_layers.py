@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The walls of src/. A file includes, calls and reads what is in its own room, in rooms above it in
 the table of src/README.md, and in the public headers. The rooms of two different wings do not see each other, except as
-SEES says. No two files call each other in a circle. No type is defined twice. An external name is
+SEES says. The rooms of PURE open and read no file: they call functions of base alone. No two files call each other in a
+circle. No type is defined twice. An external name is
 cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files; nor does a folder
 of tests, Python, pages or tools, where cases and golden data do not count. An internal.h is
 included by its own room alone. Numbers of a backend and arrays of the host are kept apart (host_memory.py). No file reads
@@ -22,6 +23,7 @@ import report_readers
 ORDER = re.findall(r"^\| `([\w/]+)` \|", pathlib.Path("src/README.md").read_text(), re.M)
 WINGS = "train infer inspect plan eval".split()
 SEES = {("inspect/routing", "infer"), ("eval/run", "infer"), ("eval", "infer")}
+PURE = {"inspect/families"}
 MOST = 30
 WRITTEN = {".c", ".h", ".cu", ".cpp", ".py", ".md", ".sh"}
 
@@ -126,6 +128,8 @@ for source in uses:
     for name in sorted(uses[source] & defined.keys()):
         if not may_use(room(source), room(defined[name])):
             bad.append(f"{source}.c: {room(source)}/ may not use {name} of {defined[name]}.c")
+        if room(source) in PURE and room(defined[name]) not in (room(source), "base"):
+            bad.append(f"{source}.c: {room(source)}/ uses base/ alone, and not {name} of {defined[name]}.c")
 
 
 # ---- names ----

@@ -1,47 +1,79 @@
 #!/usr/bin/env python3
-"""make_families_json.py [--check]: writes python/couplet/models/families.json, the table of families for the Python
-package, from src/inspect/families/families.def; --check fails if the file is not what this writes."""
+"""make_families_json.py [--check]: writes python/couplet/models/families.json, the rules on published MoE checkpoints
+for the Python package, from the tables in src/inspect/families. --check fails if the file is not what this writes."""
 
 import json
 import pathlib
 import re
 import sys
 
-TABLE = pathlib.Path("src/inspect/families/families.def")
-FLAGS = pathlib.Path("src/inspect/families/families.h")
+ROOM = pathlib.Path("src/inspect/families")
 COPY = pathlib.Path("python/couplet/models/families.json")
+HALVES = {"": "none", "GD": "first", "UD": "second", "DG": "interleaved", "D": "alone"}  # layout -> the gate's part
+STRINGS = re.compile(r'(?:"[^"]*"\s*)+')  # one C string, in pieces
 
 
-def fields_of(row):
-    """The texts of a row's arguments, and the names of its flags."""
-    *texts, flags = re.findall(r'(?:"[^"]*"|[^",])+', row)
-    return ["".join(re.findall(r'"([^"]*)"', text)) for text in texts], re.findall(r"CPL_FLAG_(\w+)", flags)
+def text_of(name):
+    return re.sub(r"/\*.*?\*/", "", (ROOM / name).read_text(), flags=re.S)
+
+
+def strings_in(text):
+    return ["".join(re.findall(r'"([^"]*)"', pieces)) for pieces in STRINGS.findall(text)]
+
+
+def list_of(file, name):
+    """The strings of the C array `name`."""
+    found = re.search(rf"\b{name}\[\w*\] = \{{(.*?)\}};", text_of(file), re.S)
+    if not found or not strings_in(found[1]):
+        sys.exit(f"{ROOM / file}: no list {name}[] of strings was found")
+    return strings_in(found[1])
+
+
+def keys():
+    """The keys of config.json by their names in cpl_config_key."""
+    rows = re.findall(r'\[CPL_CONFIG_(\w+)\]\s*=\s*\{((?:"[^"]*"\s*)+)', text_of("config.c"))
+    return {name: strings_in(pieces)[0].split() for name, pieces in rows}
 
 
 def family_of(row):
-    (model_types, title, gguf, router, gate), flags = fields_of(row)
+    *strings, flags = re.findall(r'(?:"[^"]*"|[^",])+', row)
+    model_types, title, _, router, gate = (strings_in(string)[0] for string in strings)
+    words = [word.partition(":") for word in gate.split()]
     return {
         "model_types": model_types.split(),
         "title": title,
-        "gguf": gguf.split(),
         "router": router.split(),
-        "gate": gate.split(),
-        "flags": [flag.lower() for flag in flags],
+        "gate": [[name, HALVES[layout]] for name, _, layout in words],
+        "flags": [flag.lower() for flag in re.findall(r"CPL_FLAG_(\w+)", flags)],
     }
 
 
-def main():
-    text = re.sub(r"/\*.*?\*/", "", TABLE.read_text(), flags=re.S)
+def families():
+    text = text_of("families.def")
     rows = [family_of(row) for row in re.findall(r'CPL_FAMILY\(((?:"[^"]*"|[^")])*)\)', text)]
-    known = set(re.findall(r"CPL_FLAG_(\w+) = 1", FLAGS.read_text()))
-    unknown = {flag for row in rows for flag in row["flags"]} - {flag.lower() for flag in known}
+    known = {flag.lower() for flag in re.findall(r"CPL_FLAG_(\w+) = 1", text_of("families.h"))}
+    unknown = {flag for row in rows for flag in row["flags"]} - known
     if unknown or len(rows) != text.count("CPL_FAMILY("):
-        sys.exit(f"{TABLE} is not understood: {len(rows)} rows; unknown flags: {sorted(unknown)}")
-    written = "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+        sys.exit(f"{ROOM}/families.def is not understood: {len(rows)} rows; unknown flags: {sorted(unknown)}")
+    return rows
+
+
+def main():
+    words = {name: list_of("names.c", name) for name in ("markers", "wrappers", "not_text", "not_routed", "projected")}
+    unmeasured = list_of("names.c", "unmeasured")
+    table = {
+        **words,
+        "unmeasured": dict(zip(unmeasured[::2], unmeasured[1::2])),
+        "levels": list_of("config.c", "paths"),
+        "keys": keys(),
+    }
+    lines = [f' "{name}": {json.dumps(value)},' for name, value in table.items()]
+    rows = ",\n".join(map(json.dumps, families()))
+    written = "\n".join(["{", *lines, ' "families": [', rows, "]}", ""])
     if sys.argv[1:] != ["--check"]:
         COPY.write_text(written)
     elif not COPY.exists() or COPY.read_text() != written:
-        sys.exit(f"{COPY} differs from {TABLE}: run tools/make_families_json.py")
+        sys.exit(f"{COPY} differs from the tables in {ROOM}: run tools/make_families_json.py")
 
 
 main()

@@ -97,7 +97,7 @@ def run(venv, native=True, seconds=TEST_SECONDS):
         print(f"{venv} has no PyTorch, which could not be installed: the Python tests are skipped")
         return (0, 1, 0) if ALL else (0, 0, 1)
     install = [python_of(venv), "-m", "pip", "install", "-q", "--no-deps"]
-    targets = "build.targets=couplet_python;couplet;couplet_families"  # the last for the tests alone
+    targets = "build.targets=couplet_python;couplet"
     build = f"build-dir={ROOT / 'build' / 'python'}"  # kept for the next time
     bundle = f"cmake.define.COUPLET_BUNDLE={'ON' if shutil.which('dpkg-query') else 'OFF'}"  # as `make wheels`
     nvcc = "cmake.define.COUPLET_NVCC=OFF"  # no test of Python needs the CUDA backend, which takes two minutes

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from . import _attach
 from .figures._router_stats import NAMES, RouterStats
 from .models._layers import Layer, unwrapped
-from .models._moe_map import moe_map
+from .models._moe_map import MoeLayer, moe_map
 from .models._weights import follow, plain_name
 from .ops._checks import NOT_QUANTISED
 from .ops._functional import _level_of_caller, warn_of_alpha
@@ -57,24 +57,21 @@ def _name_of(model: nn.Module) -> str:
     return getattr(getattr(model, "config", None), "name_or_path", None) or type(model).__name__
 
 
-def _layer(entry: Dict[str, Any], shapes: Dict[str, torch.Size]) -> Layer:
-    half = None
-    if entry["width"] != entry["D"]:
-        half = "interleaved" if entry["interleaved"] else "first"
-    names = [entry["router"], *entry["matrices"]]
+def _layer(found: MoeLayer, shapes: Dict[str, torch.Size]) -> Layer:
+    names = [found.router, *found.matrices]
     return Layer(
-        entry["layer"],
-        entry["prefix"],
-        entry["n"],
-        entry["n"],
-        entry["d"],
-        entry["D"],
-        entry["K"],
+        found.layer,
+        found.prefix,
+        found.n,
+        found.n,
+        found.d,
+        found.D,
+        found.K,
         names,
         [shapes[name] for name in names],
-        entry["router_transposed"],
-        entry["layout"] == "columns",
-        half,
+        found.router_transposed,
+        found.columns,
+        found.half,
     )
 
 
@@ -93,17 +90,15 @@ def find(model: nn.Module) -> List[Layer]:
         found = moe_map(path, config_of(model), tensors)
     except ValueError as error:
         raise ValueError(f"{error}{_what_to_do(model, named)}") from None
-    if found["guess"]:
-        warnings.warn(f"couplet: {path}: {found['guess']}", stacklevel=_level_of_caller())
+    if found.guess:
+        warnings.warn(f"couplet: {path}: {found.guess}", stacklevel=_level_of_caller())
     layers = []
-    for entry in found["layers"]:
-        if entry["fault"]:
-            raise ValueError(entry["fault"] + _what_to_do(model, named))
-        reason = entry["skip"]
-        if not entry["comparable"]:
+    for entry in found.layers:
+        reason = entry.skip
+        if not entry.comparable:
             reason = "router and experts read differently normalised vectors: no M, no ERC"
         if reason:
-            warnings.warn(f"couplet: {path}: {entry['prefix']}: left out: {reason}", stacklevel=_level_of_caller())
+            warnings.warn(f"couplet: {path}: {entry.prefix}: left out: {reason}", stacklevel=_level_of_caller())
         else:
             layers.append(_layer(entry, shapes))
     if not layers:
@@ -113,7 +108,8 @@ def find(model: nn.Module) -> List[Layer]:
 
 # ---- Transformers' Trainer ----
 
-# The Trainer's log by default: the name there -> that of `erc.figures()`, `erc.metrics()` or `couplet.RouterStats`.
+# Figures in the Trainer's log by default: the name there -> the name in `erc.figures()`, `erc.metrics()` or
+# `couplet.RouterStats`.
 LOGGED = {
     "erc": "erc",
     "erc_centred": "erc_centred",
@@ -179,7 +175,8 @@ def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequen
 
 
 def _router_stats(erc: _attach.Erc, names: Sequence[str], is_optional: bool) -> Optional[RouterStats]:
-    """is_optional: None, or fewer layers, where routers return nothing that can be counted."""
+    """The counters of the named figures, or None. is_optional: layers whose routers return nothing that can be counted
+    are left out; otherwise they raise ValueError."""
     if not names:
         return None
     try:

@@ -14,18 +14,18 @@ typedef struct place {
     const cpl_stored_matrix *matrix;
     int64_t slab_rows, slab_cols;
     int64_t row_numbers; /* from a stored row to the next: slab_cols, filled up to whole blocks */
-    size_t row_bytes;    /* the same in bytes */
-    int64_t skipped;     /* rows of the slab before those that are read */
-    int64_t rows;        /* of the slab that have to be read */
+    size_t row_bytes;    /* row_numbers in bytes */
+    int64_t skipped;     /* rows of the slab before the first row to read */
+    int64_t rows;        /* rows of the slab to read */
     int64_t gate_rows;   /* rows of the gate among them */
     uint64_t first;      /* the first byte to read in the tensor */
-    int64_t grid_cols;   /* of the scales; 0: none */
-    int64_t grid_rows;   /* that have to be read */
+    int64_t grid_cols;   /* columns of the scales; 0 without scales */
+    int64_t grid_rows;   /* rows of the scales to read */
     int64_t grid_first;  /* number of the first scale */
-    int64_t into_block;  /* rows of the first block before those that are read */
+    int64_t into_block;  /* rows of the first block before the first row to read */
     bool spread;         /* factors are copied for each row of the gate, see spread_scale */
-    int64_t spread_cols; /* factors of a row, then */
-    int64_t spread_columns; /* columns of the gate that one of them is for */
+    int64_t spread_cols; /* factors of a row, if spread */
+    int64_t spread_columns; /* columns of the gate that share a factor, if spread */
 } place;
 
 static int64_t parts_of(int64_t whole, int64_t part)
@@ -50,7 +50,7 @@ static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool
     p->spread_columns = columns ? m->block_rows : m->block_cols;
 }
 
-/* Of the rows [first, first + rows) of the gate. */
+/* The place of the rows [first, first + rows) of the gate. */
 static place find_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
 {
     const int64_t apart = layer->interleaved ? 2 : 1;
@@ -64,7 +64,7 @@ static place find_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first
     p.row_numbers       = parts_of(p.slab_cols, block) * block;
     p.row_bytes = (size_t)(p.row_numbers / block * cpl_format_block_bytes(p.matrix->format));
     p.gate_rows = rows;
-    p.skipped   = columns ? 0 : apart * first;
+    p.skipped   = columns ? 0 : apart * first + (layer->second ? layer->D : 0);
     p.rows      = columns ? p.slab_rows : apart * rows;
     p.first     = (uint64_t)(slab * p.slab_rows + p.skipped) * p.row_bytes;
     CPL_ASSERT(first >= 0 && rows >= 1 && first + rows <= layer->D);
@@ -91,7 +91,7 @@ static size_t scale_bytes(const place *p)
     return (size_t)(p->grid_rows * p->grid_cols * cpl_format_block_bytes(p->matrix->scale_format));
 }
 
-/* Floats of the decoded scales, and after them of those kept apart. */
+/* Number of floats of the decoded scales and of the spread factors after them. */
 static size_t scale_floats(const place *p)
 {
     if (!p->matrix->scale) return 0;
@@ -119,6 +119,7 @@ static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
     router.D             = layer->n;
     router.width         = layer->n + layer->extra_rows;
     router.interleaved   = false;
+    router.second        = false;
     router.matrices      = &layer->router;
     router.n_matrices    = 1;
     return router;
@@ -153,16 +154,33 @@ int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, i
 
 /* ---- which bytes ---- */
 
-/* How many rows of slice s are to be read, and the first of them; `before` it lie so many. */
-static int64_t rows_of_slice(const place *p, int s, int64_t before, int64_t *first)
+/* The bytes to read from one tensor of the place. All zero precedes the first piece. */
+typedef struct piece {
+    const cpl_stored *tensor;
+    uint64_t first; /* byte of the tensor */
+    size_t bytes;   /* may be 0 */
+    int slice;      /* number of the next slice, if the tensor is cut */
+    int64_t before; /* rows before that slice */
+} piece;
+
+static bool next_piece(piece *q, const place *p)
 {
-    const int64_t begin = p->skipped - before, end = begin + p->rows;
-    const int64_t there = p->matrix->weight[s].shape[0], last = end < there ? end : there;
-    *first = begin > 0 ? begin : 0;
-    return last > *first ? last - *first : 0;
+    const int n_slices = p->matrix->weight->n_slices;
+    q->tensor          = &p->matrix->weight[q->slice];
+    q->first           = p->first;
+    q->bytes           = weight_bytes(p);
+    if (n_slices <= 1) return q->slice++ == 0;
+    if (q->slice++ == n_slices) return false;
+    const int64_t rows = q->tensor->shape[0], begin = p->skipped - q->before;
+    const int64_t end   = begin + p->rows < rows ? begin + p->rows : rows;
+    const int64_t first = begin > 0 ? begin : 0;
+    q->first            = (uint64_t)first * p->row_bytes;
+    q->bytes            = end > first ? (size_t)(end - first) * p->row_bytes : 0;
+    q->before += rows;
+    return true;
 }
 
-/* Bytes [first, first + bytes) of a tensor; none of one with a fault, whose reading fails. */
+/* Adds the bytes [first, first + bytes) of a tensor. A tensor with a fault adds none. */
 static cpl_status add_piece(cpl_source_pieces *pieces, const cpl_stored *tensor, uint64_t first,
                             uint64_t bytes)
 {
@@ -170,26 +188,12 @@ static cpl_status add_piece(cpl_source_pieces *pieces, const cpl_stored *tensor,
     return cpl_source_pieces_add(pieces, cpl_stored_source(tensor), tensor->offset + first, bytes);
 }
 
-static cpl_status add_slices(cpl_source_pieces *pieces, const place *p)
-{
-    const cpl_stored *weight = p->matrix->weight;
-    int64_t before           = 0, first;
-    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
-        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
-        CPL_TRY(add_piece(pieces, &weight[s], (uint64_t)first * p->row_bytes, bytes));
-    }
-    return CPL_OK;
-}
-
 cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,
                                 int64_t expert, int64_t first, int64_t rows)
 {
-    const place p            = find_rows(layer, expert, first, rows);
-    const cpl_stored *weight = p.matrix->weight, *scale = p.matrix->scale;
-    if (weight->n_slices > 1)
-        CPL_TRY(add_slices(pieces, &p));
-    else
-        CPL_TRY(add_piece(pieces, weight, p.first, weight_bytes(&p)));
+    const place p           = find_rows(layer, expert, first, rows);
+    const cpl_stored *scale = p.matrix->scale;
+    for (piece q = {0}; next_piece(&q, &p);) CPL_TRY(add_piece(pieces, q.tensor, q.first, q.bytes));
     if (!scale) return CPL_OK;
     const int64_t from = p.grid_first * cpl_format_block_bytes(p.matrix->scale_format);
     return add_piece(pieces, scale, (uint64_t)from, scale_bytes(&p));
@@ -214,28 +218,21 @@ static cpl_status reserve(void **memory, size_t *size, size_t bytes)
     return CPL_OK;
 }
 
-/* The rows to read, out of as many slices as it takes. */
+/* Reads the rows, out of as many slices as hold them. */
 static cpl_status read_rows(const place *p, char *out)
 {
-    const cpl_stored *weight = p->matrix->weight;
-    int64_t before           = 0, first;
-    if (weight->n_slices <= 1) return cpl_stored_read(weight, out, p->first, weight_bytes(p));
-    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
-        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
-        if (!bytes) continue;
-        CPL_TRY(cpl_stored_read(&weight[s], out, (uint64_t)first * p->row_bytes, bytes));
-        out += bytes;
-    }
+    for (piece q = {0}; next_piece(&q, p); out += q.bytes)
+        if (q.bytes) CPL_TRY(cpl_stored_read(q.tensor, out, q.first, q.bytes));
     return CPL_OK;
 }
 
-/* If blocks do not follow the gate's rows - interleaved ones, or columns - every row r of the
- * gate gets its own factors: that of its column c is at r spread_cols + c / spread_columns. */
+/* Blocks of interleaved rows or of columns do not follow the gate's rows. Every row r of the gate
+ * then gets factors of its own: the factor of column c is at r spread_cols + c / spread_columns. */
 static void spread_scale(float *out, const float *grid, const place *p, const cpl_moe_layer *layer)
 {
     const cpl_stored_matrix *m = p->matrix;
     for (int64_t r = 0; r < p->gate_rows; r++) {
-        int64_t stored = layer->interleaved ? 2 * r : r;
+        int64_t stored = layer->interleaved ? 2 * r : layer->second ? layer->D + r : r;
         float *to      = out + r * p->spread_cols;
         if (layer->layout == CPL_GATE_COLUMNS)
             for (int64_t g = 0; g < p->spread_cols; g++)
@@ -285,16 +282,6 @@ cpl_status cpl_gate_load(cpl_gate *gate, const cpl_moe_layer *layer, int64_t exp
     return cpl_gate_load_rows(gate, layer, expert, 0, layer->D);
 }
 
-static void prefetch_slices(const place *p)
-{
-    const cpl_stored *weight = p->matrix->weight;
-    int64_t before           = 0, first;
-    for (int s = 0; s < weight->n_slices; before += weight[s++].shape[0]) {
-        const size_t bytes = (size_t)rows_of_slice(p, s, before, &first) * p->row_bytes;
-        if (bytes) cpl_stored_prefetch(&weight[s], (uint64_t)first * p->row_bytes, bytes);
-    }
-}
-
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert)
 {
     cpl_gate_prefetch_rows(layer, expert, 0, layer->D);
@@ -302,10 +289,10 @@ void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert)
 
 void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
 {
-    place p                  = find_rows(layer, expert, first, rows);
-    const cpl_stored *weight = p.matrix->weight, *scale = p.matrix->scale;
-    if (weight->n_slices <= 1) cpl_stored_prefetch(weight, p.first, weight_bytes(&p));
-    if (weight->n_slices > 1) prefetch_slices(&p);
+    place p                 = find_rows(layer, expert, first, rows);
+    const cpl_stored *scale = p.matrix->scale;
+    for (piece q = {0}; next_piece(&q, &p);)
+        if (q.bytes) cpl_stored_prefetch(q.tensor, q.first, q.bytes);
     if (!scale) return;
     uint64_t from = (uint64_t)(p.grid_first * cpl_format_block_bytes(p.matrix->scale_format));
     cpl_stored_prefetch(scale, from, scale_bytes(&p));
@@ -353,15 +340,15 @@ void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first)
                               .cols     = out.cols,
                               .row_step = apart * (columns ? 1 : p.row_numbers),
                               .col_step = columns ? p.row_numbers : 1};
-    shape.first            = first * shape.row_step;
+    shape.first            = first * shape.row_step + (columns && layer->second ? layer->D : 0);
     cpl_cpu_on_host()->decode(out.at, p.matrix->format, gate->bytes, shape);
     if (p.matrix->scale) scale_rows(out, gate, &p, first);
 }
 
-/* ---- what is not a number ---- */
+/* ---- NaN and infinities ---- */
 
 typedef struct not_numbers {
-    int64_t count, row, column; /* of the first */
+    int64_t count, row, column; /* row and column are of the first one */
     float first;
 } not_numbers;
 

@@ -12,18 +12,18 @@
 /* Sets R [n,d]. NaN and infinities are an error that counts them and names the first place. */
 CPL_NODISCARD cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *layer);
 
-/* What reading this layer's router and all its gates once takes from the disk, in bytes. */
+/* Bytes on the disk of this layer's router and all its gates. */
 int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
 
-/* All zero is an empty one. */
+/* One expert's gate in memory. All zero is an empty one. */
 typedef struct cpl_gate {
     const cpl_moe_layer *layer;
     int64_t expert;
-    int64_t first, rows; /* that are loaded */
-    void *bytes;         /* as stored */
-    float *scale;        /* decoded */
+    int64_t first, rows; /* the rows that are loaded */
+    void *bytes;         /* the rows as stored */
+    float *scale;        /* their scales, decoded */
     size_t size, scale_size;
-    int64_t read_bytes; /* since the beginning, for the progress */
+    int64_t read_bytes; /* total since the beginning, for the progress */
 } cpl_gate;
 
 /* Bytes a cpl_gate needs for this layer. */
@@ -34,24 +34,25 @@ CPL_NODISCARD cpl_status cpl_gate_load(cpl_gate *gate, const cpl_moe_layer *laye
 /* Prefetches the gate of `expert`, which is loaded next. */
 void cpl_gate_prefetch(const cpl_moe_layer *layer, int64_t expert);
 
-/* The same of the rows [first, first + rows) alone, 1 <= rows; not of CPL_GATE_COLUMNS, whose rows
- * are not contiguous. Of interleaved rows the others between them are read too. */
+/* Reads the rows [first, first + rows) of the gate alone, 1 <= rows. The layout must not be
+ * CPL_GATE_COLUMNS, whose rows are not contiguous. Interleaved rows are read with the rows between
+ * them. */
 CPL_NODISCARD cpl_status cpl_gate_load_rows(cpl_gate *gate, const cpl_moe_layer *layer,
                                             int64_t expert, int64_t first, int64_t rows);
 void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
-/* What reading the router takes, and what reading these rows takes, in bytes. */
+/* Bytes to read for the router, and for these rows. */
 int64_t cpl_router_bytes(const cpl_moe_layer *layer);
 int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
-/* Of the latter, bytes of other matrices that share a tensor with the gate so closely that they are
- * read with it: an up projection, interleaved with the gate or beside its columns. */
+/* The part of cpl_gate_rows_bytes that belongs to an up projection, which is interleaved with the
+ * gate or beside its columns. */
 int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                                    int64_t rows);
 
-/* Adds the places of the files that cpl_router_read reads, and cpl_gate_load_rows, in their order.
+/* Adds the places of the files that cpl_router_read and cpl_gate_load_rows read, in their order.
  * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer);
 CPL_NODISCARD cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,

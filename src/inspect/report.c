@@ -48,7 +48,7 @@ static cpl_status choose_layers(cpl_coupling_report *r)
     return CPL_OK;
 }
 
-/* What is known to be wrong before a weight is read: with keep_going a sentence of that layer. */
+/* Judges layers before a weight is read. With keep_going a fault is a sentence of its layer. */
 static cpl_status judge_layers(cpl_coupling_report *r)
 {
     int64_t sound = 0;
@@ -60,7 +60,7 @@ static cpl_status judge_layers(cpl_coupling_report *r)
             sound++;
             continue;
         }
-        if (!layer->skipped && !r->options.keep_going) return CPL_FAIL(CPL_ERR_INPUT, "%s", why);
+        if (!layer->skipped && !r->options.keep_going) return cpl_moe_map_fail(&r->map);
         layer->fault = cpl_text_copy(why);
         if (!layer->fault) return CPL_ERR_MEMORY;
     }
@@ -232,7 +232,8 @@ static cpl_status open_parts(cpl_coupling_report *r, cpl_inspect_cost *cost, con
     r->name            = name_of(r->path);
     if (!r->name) return CPL_ERR_MEMORY;
     CPL_TRY(open_files(r, log));
-    CPL_TRY(cpl_moe_map_make(&r->map, r->files));
+    const cpl_moe_document document = {r->files->config, r->files->is_gguf, r->files->path};
+    CPL_TRY(cpl_moe_map_make(&r->map, r->files->tensors, r->files->count, &document));
     CPL_TRY(choose_layers(r));
     CPL_TRY(judge_layers(r));
     CPL_TRY(cpl_sample_open(r));

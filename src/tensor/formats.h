@@ -32,7 +32,8 @@ typedef enum cpl_format {
     CPL_FORMATS(CPL_FORMAT_ENUM)
 #undef CPL_FORMAT_ENUM
         CPL_FORMAT_OTHER, /* a format that cannot be read */
-    CPL_N_FORMATS = CPL_FORMAT_OTHER
+    CPL_N_FORMATS         = CPL_FORMAT_OTHER,
+    CPL_FORMAT_LAST_PLAIN = CPL_FORMAT_F8_E8M0 /* later formats have blocks of several numbers */
 } cpl_format;
 
 const char *cpl_format_name(cpl_format format);      /* "BF16"; "other" */

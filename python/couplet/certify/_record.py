@@ -101,7 +101,7 @@ class Recorded:
         self.setting = Setting(self.model, coefficient, value)
         self.routers = routers_of(self.model, routers)
         self.passes = Passes(self.model, self.routers)
-        self.top_k = top_k or Config.read(hf.config_of(self.model), "the model").number("K") or None
+        self.top_k = top_k or Config.read(hf.config_of(self.model)).number("K") or None
         self.given_sequences = sequences
         self.hooks: List[Any] = []
         self.runs: List[_Run] = []

@@ -1,175 +1,437 @@
-"""Finds the routers and gates of the MoE layers of a model in memory, from names, shapes and config:
-families.c of src/inspect/families. Needs neither PyTorch nor the C library."""
+"""Finds the routers and gates of the MoE layers of a model in memory, from names, types and shapes of its parameters
+and its config: what src/inspect/families does for checkpoints, without quantised tensors. Needs neither PyTorch nor the
+C library.
+
+n experts, d model width, D expert width, A the width of a gate, or of gate and up projection in one tensor. The rules:
+docs/formats.md, "Orientation of fused tensors"."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any, Sequence
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Sequence
 
-from ._families import LAYER, MTP, PROJECTED, UNMEASURED, Config, Pattern, Patterns, has_any, is_text
-from ._moe_layer import Builder, Layer, Match, Names, Reading
-from ._moe_matrix import Stored
+from ._families import LAYER, MTP, TABLE, Config, Pattern, Patterns, Role, family_with_alternating_rows, has_any
 
-MAX_RANK = 6
-Tensors = Sequence[tuple[str, str, Sequence[int]]]
-Groups = dict[str, list[Stored]]  # the tensors of each layer, by their common prefix "model.layers.3."
+NUMBERS = ("F64", "F32", "F16", "BF16")
+MOST_FAULTS = 3  # that an error shows
 
 
-def _read_tensors(tensors: Tensors) -> list[Stored]:
-    stored = []
-    for i, (name, type_name, shape) in enumerate(tensors):
-        if not isinstance(name, str) or not isinstance(type_name, str) or len(shape) > MAX_RANK:
-            raise ValueError(f"couplet_moe_map: tensor {i} is not as documented")
-        stored.append(Stored(name, type_name, tuple(shape)))
-    return sorted(stored, key=lambda tensor: tensor.name)
+class Tensor(NamedTuple):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def sizes(self) -> str:
+        return "[" + ",".join(map(str, self.shape)) + "]"
 
 
-# ---- from tensors to layers --------------------------------------------------------------------------
+@dataclass
+class MoeLayer:
+    """One MoE layer, or one that cannot be measured."""
+
+    prefix: str  # "model.layers.3."
+    layer: int  # the number in its name
+    part: str = ""  # "encoder", "decoder", or ""
+    skip: str | None = None  # why it has no figures
+    comparable: bool = True  # router and experts read the same vector
+    n: int = 0
+    d: int = 0
+    D: int = 0
+    K: int = 0  # 0: the config does not say
+    extra_rows: int = 0  # rows of the router that belong to no expert
+    router: str = ""
+    router_transposed: bool = False  # [d, n]
+    matrices: list[str] = field(default_factory=list)  # names of the gates: n, or one of all
+    columns: bool = False  # the rows of a gate are columns of the tensor
+    width: int = 0  # A
+    half: str | None = None  # the gate's part of A: "first", "second", "interleaved", or None: all of it
 
 
-def _number_of(prefix: str) -> int:
-    return int(prefix.rstrip(".").rpartition(".")[2])
+@dataclass
+class MoeMap:
+    family: str
+    title: str  # for sentences
+    guess: str | None  # which tensors were used as router and gates, for a model in no row of the table
+    layers: list[MoeLayer]
 
 
-def _find_groups(tensors: list[Stored]) -> Groups:
-    groups: Groups = {}
-    for tensor in tensors:
-        found = LAYER.search(tensor.name)
-        if found and is_text(tensor.name) and not MTP.search(tensor.name):
-            groups.setdefault(tensor.name[: found.end()], []).append(tensor)
-    return groups
+class Fault(Exception):
+    """A sentence: why a layer cannot be measured."""
 
 
-def _has_part(name: str, part: str) -> bool:
-    return f".{part}." in f".{name}"
+class Group:
+    """The tensors of one layer, by the patterns that their names match."""
+
+    def __init__(self, prefix: str, tensors: list[Tensor], patterns: Patterns) -> None:
+        self.prefix, self.tensors, self.patterns = prefix, tensors, patterns
+        self.number = int(prefix.rstrip(".").rpartition(".")[2])
+        self.by_pattern: dict[Pattern, dict[int, tuple[Tensor, Role]]] = {}  # then by expert; without biases
+        self.biased: set[Pattern] = set()
+        found = [(tensor, role) for tensor in tensors if (role := patterns.find(self.suffix(tensor)))]
+        for tensor, role in found:
+            if role.is_bias:
+                self.biased.add(role.pattern)
+            else:
+                self.by_pattern.setdefault(role.pattern, {})[role.expert] = tensor, role
+
+    def suffix(self, tensor: Tensor) -> str:
+        return tensor.name.removeprefix(self.prefix)
+
+    def first(self, pattern: Pattern) -> Tensor:
+        """The tensor of the pattern, or that of its first expert."""
+        return min(self.by_pattern[pattern].items())[1][0]
+
+    @property
+    def unmeasured(self) -> str | None:
+        suffixes = [self.suffix(tensor) for tensor in self.tensors]
+        return next((why for name in suffixes for part, why in TABLE["unmeasured"].items() if part in name), None)
+
+    @property
+    def projection(self) -> Tensor | None:
+        """The projection in front of the experts."""
+        return next((tensor for tensor in self.tensors if has_any(self.suffix(tensor), "projected")), None)
+
+    def choose(self, path: str, is_listed: bool, what: str) -> Pattern | None:
+        """The first name of the table that matches for `what`: "router" or "gate"."""
+        matches = [p for p in self.patterns.all if p in self.by_pattern and (p.half == "") == (what == "router")]
+        found = [p for p in matches if p.half != "alone"] or matches
+        if len(found) > 1 and not is_listed:
+            a, b = (self.first(pattern).name for pattern in found[:2])
+            raise Fault(f"{path}: {a} and {b}: nothing says which of the two is the {what}")
+        return found[0] if found else None
 
 
-def _has_two_parts(names: list[str]) -> bool:
-    """Whether the model has an encoder and a decoder."""
-    return all(any(_has_part(name, part) for name in names) for part in ("encoder", "decoder"))
+class Fit:
+    """Router and gates of one layer: their orientation, n, d and D."""
 
+    def __init__(self, path: str, config: Config, group: Group) -> None:
+        self.path, self.config, self.group = path, config, group
+        self.layer = MoeLayer(group.prefix, group.number)
 
-def _read_names(prefix: str, tensors: list[Stored], patterns: Patterns) -> Names:
-    names = Names([], None, None, tensors)
-    for tensor in tensors:
-        suffix = tensor.name.removeprefix(prefix)
-        reasons = (reason for part, reason in UNMEASURED.items() if part in suffix)
-        names.unmeasured = names.unmeasured or next(reasons, None)
-        if not names.projection and has_any(suffix, PROJECTED):
-            names.projection = tensor
-        role = patterns.find(suffix)
-        if role:
-            names.matches.append(Match(role, tensor))
-    names.matches.sort(key=lambda match: match.role.order)
-    return names
+    def fill(self) -> bool:
+        """Fills the layer except `part`; False: it has no experts. Raises Fault."""
+        self.router, self.gate = (
+            self.group.choose(self.path, self.config.family is not None, what) for what in ("router", "gate")
+        )
+        self.layer.skip = self.group.unmeasured
+        if not (self.router or self.gate or self.layer.skip):
+            return False
+        self.layer.K = self.config.number("K", self.layer.layer)
+        self.layer.comparable = not self.config.flag("not_comparable")
+        if self.router and self.gate and not self.layer.skip:
+            self._fill_figures(self.router, self.gate)
+        elif not self.layer.skip:
+            return self._refuse_half()
+        return True
 
+    def _refuse_half(self) -> bool:
+        """Fault for a layer with a router or with experts, but not both. False: its router may be anything."""
+        pattern = self.router or self.gate
+        assert pattern
+        if self.router and self.router not in self.group.patterns.own:
+            return False
+        name = self.group.first(pattern).name
+        has, lacks = (f"the router {name}", "experts") if self.router else (f"experts ({name})", "router")
+        raise Fault(
+            f"{self.path}: layer {self.layer.prefix} has {has}, but no {lacks} under a known name; "
+            f"it has {self._names_there()}"
+        )
 
-def _is_beyond(prefix: str, config: Config, two_parts: bool) -> bool:
-    """Whether the layer is one of multi-token prediction: its number is above those of the config."""
-    return not two_parts and 0 < config.number("layers") <= _number_of(prefix)
+    def _names_there(self) -> str:
+        """Up to three matrices of the layer that may be its router or its experts, by another name."""
+        suffixes = [self.group.suffix(tensor) for tensor in self.group.tensors if len(tensor.shape) > 1]
+        names = [
+            suffix
+            for suffix in suffixes
+            if not has_any(suffix, "not_routed")
+            and not self.group.patterns.find(suffix)
+            and (self.router or "expert" not in suffix)
+        ]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return ", ".join(names[:3]) + more if names else "no other matrix that could be one"
 
+    # ---- matrices ----
 
-# ---- the order of layers -----------------------------------------------------------------------------
+    def _check_matrix(self, tensor: Tensor, ranks: tuple[int, ...], want: str) -> None:
+        name, has = f"{self.path}: tensor {tensor.name}", f"is {tensor.sizes}"
+        if not math.prod(tensor.shape):
+            raise Fault(f"{name} {has}, which is not of any size")
+        if tensor.dtype not in NUMBERS:
+            raise Fault(f"{name} is stored as {tensor.dtype}, which is not read here")
+        if len(tensor.shape) not in (2, 3):
+            raise Fault(f"{name} {has}, which is not a matrix or a stack of them")
+        if len(tensor.shape) not in ranks:
+            raise Fault(f"{name} {has}, {want}")
 
+    def _fill_figures(self, router: Pattern, gate: Pattern) -> None:
+        layer, self.pattern = self.layer, gate
+        self.rows = self.group.first(router)
+        self.gates = self.group.first(gate)  # the first gate, or all of them
+        self.experts = self.group.by_pattern[gate]  # by number; without {e} one
+        self._check_matrix(self.rows, (2,), "no matrix of router rows")
+        self._check_matrix(self.gates, (2,) if gate.each else (2, 3), "no matrix")
+        self.is_stacked = len(self.gates.shape) == 3
+        self.A, self.B = self.gates.shape[-2:]
+        self._fit_router()
+        layer.router = self.rows.name
+        if self._is_latent():
+            width = self.A if self.B == layer.d else self.B
+            layer.skip = (
+                f"latent: its experts read a vector of {width} numbers that a projection makes of the {layer.d} which "
+                "the router reads"
+            )
+            return
+        self._check_n()
+        self._set_orientation()
+        self._set_D()
+        layer.matrices = [self.experts[e][0].name for e in (range(layer.n) if gate.each else [0])]
+        self._check_other_gates()
+        if not self.config.family and gate.is_pair:
+            self._refuse_unknown_halves(router)
 
-def _set_parts(layers: list[Layer]) -> None:
-    if _has_two_parts([layer.prefix for layer in layers]):
-        for layer in layers:
-            layer.part = next((part for part in ("encoder", "decoder") if _has_part(layer.prefix, part)), "")
+    def _check_other_gates(self) -> None:
+        """Every other gate must be like the first."""
+        for name in self.layer.matrices[1:]:
+            other = next(tensor for tensor, _ in self.experts.values() if tensor.name == name)
+            self._check_matrix(other, (2, 3), "")
+            if other.shape != self.gates.shape:
+                raise Fault(f"{self.path}: tensor {name} is {other.sizes}, but {self.gates.name} is {self.gates.sizes}")
 
-
-def _rank(layer: Layer) -> tuple[bool, int]:
-    return layer.part != "encoder", layer.layer
-
-
-# ---- files that are not one model ---------------------------------------------------------------------
-
-
-def _refuse_twice(path: str, layers: list[Layer]) -> None:
-    """ValueError if a part of the model has a layer twice."""
-    for a, b in zip(layers, layers[1:]):
-        if _rank(a) == _rank(b):
-            raise ValueError(
-                f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as "
-                f"{b.prefix[:200]}*: the file holds two models, or more than a model: name one "
-                "that holds one"
+    def _refuse_unknown_halves(self, router: Pattern) -> None:
+        """Fault for a model in no row whose names are those of a family in which gate and up rows alternate (gpt-oss
+        and others): here they may be two halves. Without a model type similar names are refused too."""
+        known, name = family_with_alternating_rows(router, self.pattern), self.gates.name
+        if self.config.model_type and known:
+            raise Fault(
+                f"{self.path}: tensor {name}: the model_type {self.config.model_type} is not known, and in "
+                f"{known.title} gate and up alternate under these names: it is not known whether they do so here or "
+                "are two halves"
+            )
+        if not self.config.model_type and (known or router in self.group.biased or "w13_weight" in name):
+            raise Fault(
+                f"{self.path}: tensor {name}: without model_type in a config.json it is not known whether gate and up "
+                "are two halves or alternate"
             )
 
+    # ---- the router's orientation, n and d ----
 
-def _refuse_moments(path: str, names: list[str]) -> None:
-    """ValueError for state.safetensors of `couplet train`, which has m.NAME and v.NAME of every tensor NAME."""
-    first, second = names[: len(names) // 2], names[len(names) // 2 :]
-    if first and all(a.startswith("m.") for a in first) and second == ["v." + a[2:] for a in first]:
-        raise ValueError(
-            f"{path}: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
-            "train, and no weights: name model.safetensors in the same folder, or the folder"
-        )
+    @property
+    def _n_known(self) -> int:
+        """The number of experts by the gates; 0: unknown."""
+        if self.pattern.each:
+            return len(self.experts)
+        return self.gates.shape[0] if self.is_stacked else 0
+
+    def _is_transposed(self) -> bool:
+        """Whether the router is [d, n]. Where both orientations fit, the family's flags decide."""
+        if not self.config.flag("transposed"):
+            return False
+        a, b = self.rows.shape
+        axes, counts = (self.A, self.B), [float(self._n_known)]
+        if self.config.flag("vision_half"):
+            counts.append(self._n_known / 2)
+        as_is, transposed = b in axes and a in counts, a in axes and b in counts
+        if as_is != transposed:
+            return transposed
+        if as_is:
+            return self.config.flag("vision_half") or self.pattern.is_pair
+        return a in axes and b not in axes
+
+    def _fit_router(self) -> None:
+        layer = self.layer
+        layer.router_transposed = self._is_transposed()
+        rows, layer.d = reversed(self.rows.shape) if layer.router_transposed else self.rows.shape
+        layer.n = self._n_of(rows)
+        layer.extra_rows = rows - layer.n
+
+    def _n_of(self, rows: int) -> int:
+        """The number of experts: the router's rows, or fewer for a family with such a flag."""
+        given = self.config.number("N", self.layer.layer)
+        if self.config.flag("zero_experts") and 0 < given <= rows:
+            return given
+        extra = self.config.flag("zero_experts") or self.config.flag("shared_rows")
+        return self._n_known if extra and 0 < self._n_known < rows else rows
+
+    def _check_n(self) -> None:
+        n, known = self.layer.n, self._n_known
+        numbers = sorted(self.experts)
+        for e in range(n if self.pattern.each else 0):
+            if e < len(numbers) and numbers[e] == e:
+                continue
+            like, role = self.experts[numbers[min(e, len(numbers) - 1)]]
+            suffix, (start, end) = self.group.suffix(like), role.digits
+            name = f"{self.layer.prefix}{suffix[:start]}{e}{suffix[end:]}"
+            raise Fault(f"{self.path}: tensor {name} is missing (the router has rows for {n} experts)")
+        if not known:
+            return  # flat: the width decides
+        more = self.config.flag("vision_half") or self.config.flag("zero_experts")
+        if known != n and not (known > n and more):
+            first = self.gates.name
+            raise Fault(f"{self.path}: router {self.rows.name} is {self.rows.sizes}, but {first} has {known} experts")
+
+    # ---- the gates' orientation and D ----
+
+    def _is_latent(self) -> bool:
+        """Whether the experts' input is a projection of the hidden state."""
+        before, d = self.group.projection, self.layer.d
+        width = self.config.number("LATENT", self.layer.layer)
+        if not width and before and len(before.shape) == 2:
+            width = before.shape[1] if before.shape[0] == d else before.shape[0]
+        if not (width or before) or self.B == d:
+            return False
+        return width in (self.A, self.B) or d not in (self.A, self.B)
+
+    def _square_is_columns(self) -> bool:
+        """Whether the rows of a gate are columns of a tensor with two axes of length d. The down projection in the
+        module of gate and up says so: it is stored the same way round."""
+        d = self.layer.d
+        module = self.gates.name.removesuffix(".weight").rpartition(".")[0] + "."
+        beside = {tensor.shape: tensor for tensor in self.group.tensors if tensor.name.startswith(module)}
+        stack = self.gates.shape[:-2]
+        rows, columns = beside.get((*stack, d, d // 2)), beside.get((*stack, d // 2, d))
+        name = f"{self.path}: tensor {self.gates.name}"
+        if not self.pattern.is_pair or d % 2:
+            rows = columns = None
+        if rows and columns:
+            raise Fault(
+                f"{name} is square: by {rows.name} the rows of a gate are among its rows, by {columns.name} among "
+                "its columns"
+            )
+        if not (rows or columns) and (self.pattern.is_pair or not self.config.family):
+            lacks = "neither a known family nor scales for each row"
+            lacks = "no down projection beside it" if self.pattern.is_pair else lacks
+            raise Fault(
+                f"{name} is square, and {lacks} says whether the rows of a gate are among its rows or its columns"
+            )
+        return columns is not None
+
+    def _set_orientation(self) -> None:
+        layer, d = self.layer, self.layer.d
+        columns = self.A == d and (self.is_stacked or self.config.flag("transposed"))
+        if columns and self.B == d:
+            if self.is_stacked or self.pattern.is_pair:
+                columns = self._square_is_columns()
+            else:
+                columns = layer.router_transposed and not self.config.flag("vision_half")
+        if not columns and self.B != d:
+            raise Fault(
+                f"{self.path}: tensor {self.gates.name} is {self.gates.sizes}, but the rows of router "
+                f"{self.rows.name} have {d} numbers"
+            )
+        layer.columns, layer.width = columns, self.B if columns else self.A
+
+    def _set_D(self) -> None:
+        layer, name = self.layer, f"{self.path}: tensor {self.gates.name}"
+        if not self._n_known:  # flat, [n A, d]
+            if layer.width % layer.n:
+                raise Fault(f"{name} has {layer.width} rows, which {layer.n} experts cannot share evenly")
+            layer.width //= layer.n
+        if self.pattern.is_pair and layer.width % 2:
+            raise Fault(f"{name} holds gate and up and yet has an odd width of {layer.width}")
+        layer.D = layer.width // 2 if self.pattern.is_pair else layer.width
+        if self.pattern.is_pair:
+            layer.half = self.pattern.half if self.pattern in self.group.patterns.own else "first"
 
 
-def _refuse_none(path: str, config: Config, names: list[str], beyond: bool) -> None:
-    if not names:
-        raise ValueError(f"{path}: no MoE layers: there are no tensors")
-    if beyond:
-        raise ValueError(
-            f"{path}: no MoE layers: none below the {config.number('layers')} layers of the "
-            "config has experts under a known name"
-        )
-    likely = next((name for name in names if is_text(name) and "expert" in name), None)
+# ---- the whole model ---------------------------------------------------------------------------------
+
+
+def _find_groups(tensors: list[Tensor], patterns: Patterns) -> list[Group]:
+    by_prefix: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        found = LAYER.search(tensor.name)
+        if found and not has_any(tensor.name, "not_text") and not MTP.search(tensor.name):
+            by_prefix.setdefault(tensor.name[: found.end()], []).append(tensor)
+    return [Group(prefix, some, patterns) for prefix, some in by_prefix.items()]
+
+
+def _part_of(prefix: str) -> str:
+    return next((part for part in ("encoder", "decoder") if f".{part}." in f".{prefix}"), "")
+
+
+def _has_two_parts(prefixes: list[str]) -> bool:
+    """Whether the model has an encoder and a decoder."""
+    return {"encoder", "decoder"} <= set(map(_part_of, prefixes))
+
+
+def _sort(layers: list[MoeLayer]) -> None:
+    """By part (encoder first), then by number."""
+    if _has_two_parts([layer.prefix for layer in layers]):
+        for layer in layers:
+            layer.part = _part_of(layer.prefix)
+    layers.sort(key=lambda layer: (layer.part != "encoder", layer.layer, layer.prefix))
+
+
+def _twice(path: str, layers: list[MoeLayer]) -> list[str]:
+    """Faults of a model whose parts have a layer twice."""
+    return [
+        f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as {b.prefix[:200]}*: the file holds two "
+        "models, or more than a model: name one that holds one"
+        for a, b in zip(layers, layers[1:])
+        if (a.layer, a.part == "encoder") == (b.layer, b.part == "encoder")
+    ]
+
+
+def _why_none(path: str, config: Config, tensors: list[Tensor], are_beyond: bool) -> str:
+    start = f"{path}: no MoE layers: "
+    if not tensors:
+        return f"{start}there are no tensors"
+    if are_beyond:
+        layers = config.number("LAYERS")
+        return f"{start}none below the {layers} layers of the config has experts under a known name"
+    names = [tensor.name for tensor in tensors if not has_any(tensor.name, "not_text")]
+    likely = next((name for name in names if "expert" in name), None)
     if likely:
-        raise ValueError(
-            f"{path}: no MoE layers: no router and experts under a known name ({likely} looks "
-            f"like one; model_type {config.model_type or 'not given'})"
-        )
-    raise ValueError(f"{path}: no MoE layers: no tensor is a router's or an expert's")
-
-
-# ---- the whole ---------------------------------------------------------------------------------------
+        known = f"({likely} looks like one; model_type {config.model_type or 'not given'})"
+        return f"{start}no router and experts under a known name {known}"
+    return f"{start}no tensor is a router's or an expert's"
 
 
 def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
-    """The tensors used as router and gates, for a model in no row of the table."""
     why = "no model_type in config.json" if config.levels else "no config.json"
     if config.model_type:
         why = f"the model_type {config.model_type} is not known"
     if not used:
         return f"{why}: read by names and shapes"
-    router, gate = used
-    half = ", the first half of it," if gate.mark == "+" else ""
-    return (
-        f"{why}: by names and shapes {router.text} is taken for the router and {gate.text}{half} for the experts' gates"
-    )
+    router, gate = (pattern.text.removeprefix("*") for pattern in used)
+    half = ", the first half of it," if used[1].is_pair else ""
+    return f"{why}: by names and shapes {router} is taken for the router and {gate}{half} for the experts' gates"
 
 
-def moe_map(path: str, config: dict[str, Any] | None, tensors: Tensors) -> dict[str, Any]:
-    """The layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes, as
-    python/tests/models/native/moe_map.h describes them. ValueError with the sentence of `couplet inspect`."""
-    stored = _read_tensors(tensors)
-    names = [tensor.name for tensor in stored]
-    facts = Config.read(config, path)
-    reading = Reading(path, facts, Patterns(facts.family))
-    _refuse_moments(path, names)
-    groups = _find_groups(stored)
-    two_parts = _has_two_parts([group[0].name for group in groups.values()])
-    beyond = {prefix for prefix in groups if _is_beyond(prefix, facts, two_parts)}
-    layers: list[Layer] = []
+def _raise(faults: list[str]) -> None:
+    more = len(faults) - MOST_FAULTS
+    if faults:
+        raise ValueError("\n".join(faults[:MOST_FAULTS] + ([f"and {more} more faults"] if more > 0 else [])))
+
+
+def moe_map(path: str, config: Any, tensors: Sequence[tuple[str, str, Sequence[int]]]) -> MoeMap:
+    """The layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes. `path` names the
+    model in sentences, `config` is the document of config.json or None. Raises ValueError with the sentences of
+    `couplet inspect`, the faults of all layers together."""
+    stored = sorted(Tensor(name, dtype, tuple(shape)) for name, dtype, shape in tensors)
+    facts = Config.read(config)
+    groups = _find_groups(stored, Patterns(facts.family))
+    most = 0 if _has_two_parts([group.tensors[0].name for group in groups]) else facts.number("LAYERS")
+    layers: list[MoeLayer] = []
+    faults: list[str] = []
     used: tuple[Pattern, Pattern] | None = None  # router and gate of the first layer with figures
-    for prefix, group in groups.items():
-        if prefix in beyond:
-            continue
-        layer = Layer(prefix, _number_of(prefix))
-        builder = Builder(reading, _read_names(prefix, group, reading.patterns), layer)
-        if builder.fill():
-            layers.append(layer)
-            if builder.router and builder.gate and not (used or layer.fault or layer.skip):
-                used = builder.router, builder.gate
+    for group in groups:
+        if 0 < most <= group.number:
+            continue  # multi-token prediction
+        fit = Fit(path, facts, group)
+        try:
+            if fit.fill():
+                layers.append(fit.layer)
+            if fit.layer.matrices and fit.router and fit.gate:
+                used = used or (fit.router, fit.gate)
+        except Fault as fault:
+            layers.append(fit.layer)
+            faults.append(str(fault))
+    _sort(layers)
+    _raise(_twice(path, layers) + faults)
     if not layers:
-        _refuse_none(path, facts, names, bool(beyond))
-    _set_parts(layers)
-    layers.sort(key=lambda layer: (_rank(layer), layer.prefix))
-    _refuse_twice(path, layers)
-    return {
-        "family": facts.family_name,
-        "title": facts.family.title if facts.family else facts.family_name or "family not given",
-        "guess": None if facts.family else _guess(facts, used),
-        "layers": [asdict(layer) for layer in layers],
-    }
+        _raise([_why_none(path, facts, stored, any(0 < most <= group.number for group in groups))])
+    title = facts.family.title if facts.family else facts.family_name or "family not given"
+    return MoeMap(facts.family_name, title, None if facts.family else _guess(facts, used), layers)

@@ -9,7 +9,7 @@ static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that l
 
 /* ---- keys and their places ---- */
 
-/* The value under "a.b" or the key "a.b" itself (GGUF); NULL if there is none. */
+/* The value under "a.b" or the key "a.b" itself (GGUF), or NULL. */
 static json_t *value_at(const json_t *object, const char *path, size_t length)
 {
     char key[MAX_KEY];
@@ -41,7 +41,7 @@ static void add_level(cpl_moe_config *out, const json_t *level)
         out->levels[out->n_levels++] = level;
 }
 
-/* The objects in which keys are looked up: the top level, then these. */
+/* Adds the objects in which keys are looked up: the top level, then these. */
 static void find_levels(cpl_moe_config *out, const json_t *config)
 {
     static const char *const paths[] = {"text_config", "language_config", "llm_config",
@@ -72,7 +72,8 @@ static int64_t number_under(const json_t *level, const char *keys, int64_t index
     return 0;
 }
 
-/* Keys of config.json, separated by spaces, and of GGUF after "{architecture}.". */
+/* Keys of config.json, separated by spaces, and of GGUF after "{architecture}.". Python has
+ * them from tools/make_families_json.py. */
 static const struct {
     const char *keys, *gguf;
 } known_keys[CPL_N_CONFIG_KEYS] = {
@@ -209,37 +210,43 @@ static void find_blocks(cpl_moe_config *out)
     blocks_from(out, json_object_get(out->quant, "weight_block_size"));
 }
 
-static cpl_status check_format(const char *path, const char *format)
+static bool is_read(const char *format)
 {
     static const char read[] =
         "pack-quantized float-quantized naive-quantized mixed-precision dense";
-    if (!format || cpl_name_in_words(read, format)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT,
-                    "%s: config.json: compressed-tensors in the format %s is not read; "
-                    "pack-quantized (4 bits, symmetric) and float-quantized are",
-                    path, format);
+    return !format || cpl_name_in_words(read, format);
 }
 
-static cpl_status check_formats(const cpl_moe_config *config, const char *path)
+/* A format of compressed-tensors that is not read, or NULL. */
+static const char *find_unread_format(const json_t *quant)
 {
-    const char *name;
+    const char *name, *format = string_at(quant, "format");
     json_t *group;
-    CPL_TRY(check_format(path, string_at(config->quant, "format")));
-    json_object_foreach(json_object_get(config->quant, "config_groups"), name, group)
-        CPL_TRY(check_format(path, string_at(group, "format")));
-    return CPL_OK;
+    if (!is_read(format)) return format;
+    json_object_foreach(json_object_get(quant, "config_groups"), name, group)
+    {
+        format = string_at(group, "format");
+        if (!is_read(format)) return format;
+    }
+    return NULL;
 }
 
-static cpl_status check_method(const cpl_moe_config *config, const char *path)
+/* The fault of a quantisation that is not read, or NULL. */
+static const char *find_fault(const cpl_moe_config *config, cpl_pool *pool, const char *path)
 {
-    if (!config->quant_method) return CPL_OK;
-    if (!cpl_name_in_words("fp8 mxfp4 compressed-tensors", config->quant_method))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: config.json: weights quantised by %s are not read; fp8, mxfp4 and "
-                        "compressed-tensors are",
-                        path, config->quant_method);
-    return strcmp(config->quant_method, "compressed-tensors") == 0 ? check_formats(config, path)
-                                                                   : CPL_OK;
+    const char *method = config->quant_method, *format = NULL;
+    if (!method) return NULL;
+    if (!cpl_name_in_words("fp8 mxfp4 compressed-tensors", method))
+        return cpl_pool_printf(pool,
+                               "%s: config.json: weights quantised by %s are not read; fp8, mxfp4 "
+                               "and compressed-tensors are",
+                               path, method);
+    if (strcmp(method, "compressed-tensors") == 0) format = find_unread_format(config->quant);
+    if (!format) return NULL;
+    return cpl_pool_printf(pool,
+                           "%s: config.json: compressed-tensors in the format %s is not read; "
+                           "pack-quantized (4 bits, symmetric) and float-quantized are",
+                           path, format);
 }
 
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales)
@@ -257,18 +264,18 @@ int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t
     return 0;
 }
 
-cpl_status cpl_moe_config_read(cpl_moe_config *out, const json_t *config, const char *path,
-                               bool is_gguf)
+const char *cpl_moe_config_read(cpl_moe_config *out, cpl_pool *pool,
+                                const cpl_moe_document *document)
 {
-    *out = (cpl_moe_config){.is_gguf = is_gguf};
-    find_levels(out, config);
-    find_family(out, config);
+    *out = (cpl_moe_config){.is_gguf = document->is_gguf};
+    find_levels(out, document->json);
+    find_family(out, document->json);
     out->n_layers = layers_of(out);
-    if (is_gguf) return CPL_OK;
+    if (out->is_gguf) return NULL;
     out->quant        = quant_of(out);
     out->quant_method = out->quant ? method_of(out->quant) : NULL;
     find_blocks(out);
-    return check_method(out, path);
+    return find_fault(out, pool, document->path);
 }
 
 /* ---- config against shapes ---- */
@@ -380,7 +387,7 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
     const char *why = why_guessed(pool, config);
     if (used[0] < 0) return cpl_pool_printf(pool, "%s: read by names and shapes", why);
     const cpl_name_pattern *router = &patterns->all[used[0]], *gate = &patterns->all[used[1]];
-    const char *half = gate->mark == '+' ? ", the first half of it," : "";
+    const char *half = gate->pair ? ", the first half of it," : "";
     return cpl_pool_printf(pool,
                            "%s: by names and shapes %.*s is taken for the router and %.*s%s for "
                            "the experts' gates",

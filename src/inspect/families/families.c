@@ -19,7 +19,9 @@ typedef struct group {
 } group;
 
 typedef struct map_builder {
-    const cpl_stored_files *source;
+    const cpl_stored *given; /* (count) */
+    const cpl_moe_document *document;
+    int64_t count;
     cpl_moe_map *map;
     cpl_pool *pool;
     cpl_moe_config config;
@@ -27,7 +29,7 @@ typedef struct map_builder {
     const cpl_stored **tensors; /* (count) sorted by name */
     group *groups;              /* (n_groups) */
     int64_t n_groups;
-    cpl_name_match *matches; /* of one layer; room for all tensors */
+    cpl_name_match *matches; /* the matches of one layer; room for all tensors */
     bool two_parts;          /* encoder and decoder */
     int patterns_used[2];    /* router and gates of the first layer with figures */
     int64_t n_mtp_named;     /* multi-token-prediction layers by their name */
@@ -44,8 +46,8 @@ static int by_name(const void *a, const void *b)
 
 static void sort_tensors(map_builder *m)
 {
-    for (int64_t i = 0; i < m->source->count; i++) m->tensors[i] = &m->source->tensors[i];
-    qsort(m->tensors, (size_t)m->source->count, sizeof *m->tensors, by_name);
+    for (int64_t i = 0; i < m->count; i++) m->tensors[i] = &m->given[i];
+    qsort(m->tensors, (size_t)m->count, sizeof *m->tensors, by_name);
 }
 
 static const char *name_at(const map_builder *m, int64_t i)
@@ -53,7 +55,7 @@ static const char *name_at(const map_builder *m, int64_t i)
     return m->tensors[i]->name;
 }
 
-/* Bytes of "mtp.layers.0." in a name of a multi-token-prediction layer; 0: no number in it. */
+/* Bytes of "mtp.layers.0." in a name of a multi-token-prediction layer; 0 if it has no number. */
 static size_t mtp_prefix(const char *name)
 {
     size_t at = 0;
@@ -88,7 +90,7 @@ static void add_to_groups(map_builder *m, int64_t i)
 static void find_groups(map_builder *m)
 {
     const char *mtp_before = NULL;
-    for (int64_t i = 0; i < m->source->count; i++) {
+    for (int64_t i = 0; i < m->count; i++) {
         const char *name = name_at(m, i);
         if (!cpl_name_is_text(name)) continue;
         if (cpl_name_is_mtp(name))
@@ -177,20 +179,20 @@ static cpl_layer_names read_names(map_builder *m, const group *here)
     return names;
 }
 
-static cpl_status make_layer(map_builder *m, const group *here, bool *is_moe)
+/* Adds the layer. False if it has no experts. */
+static bool make_layer(map_builder *m, const group *here)
 {
     cpl_layer_names names     = read_names(m, here);
-    cpl_layer_reading reading = {m->pool, &m->config, &m->patterns, m->source->path};
+    cpl_layer_reading reading = {m->pool, &m->config, &m->patterns, m->document->path};
     cpl_moe_layer *layer      = &m->map->layers[m->map->n_layers];
     int used[2];
     *layer        = (cpl_moe_layer){.part = "", .layer = here->layer};
     layer->prefix = cpl_pool_printf(m->pool, "%.*s", (int)here->prefix, name_at(m, here->first));
-    CPL_TRY(cpl_moe_layer_fill(layer, is_moe, used, &reading, &names));
-    if (!*is_moe) return CPL_OK;
+    if (!cpl_moe_layer_fill(layer, used, &reading, &names)) return false;
     if (!layer->fault && !layer->skip && m->patterns_used[0] < 0)
         memcpy(m->patterns_used, used, sizeof used);
     m->map->n_layers++;
-    return CPL_OK;
+    return true;
 }
 
 static bool same_base(const map_builder *m, const group *a, const group *b)
@@ -198,74 +200,149 @@ static bool same_base(const map_builder *m, const group *a, const group *b)
     return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
 }
 
-/* Makes the layers whose names are equal up to their number. Dense layers and those of multi-token
+/* Whether the layer is one of multi-token prediction by its number. */
+static bool is_beyond(const map_builder *m, const group *here)
+{
+    return !m->two_parts && m->config.n_layers > 0 && here->layer >= m->config.n_layers;
+}
+
+/* Makes the layers whose names are equal up to their number. Dense layers and layers of multi-token
  * prediction are counted only if the stack has MoE layers. */
-static cpl_status make_stack(map_builder *m, int64_t first, int64_t end)
+static void make_stack(map_builder *m, int64_t first, int64_t end)
 {
     int64_t before = m->map->n_layers, dense = 0, mtp = 0;
     for (int64_t g = first; g < end; g++) {
-        const group *here = &m->groups[g];
-        bool is_moe       = false;
-        bool is_mtp = !m->two_parts && m->config.n_layers > 0 && here->layer >= m->config.n_layers;
-        if (!is_mtp) CPL_TRY(make_layer(m, here, &is_moe));
-        dense += !is_mtp && !is_moe;
+        bool is_mtp = is_beyond(m, &m->groups[g]);
         mtp += is_mtp;
+        if (!is_mtp) dense += !make_layer(m, &m->groups[g]);
     }
-    if (m->map->n_layers == before) return CPL_OK;
+    if (m->map->n_layers == before) return;
     m->map->n_dense += dense;
     m->map->n_mtp += mtp;
-    return CPL_OK;
 }
 
-static cpl_status make_layers(map_builder *m)
+static void make_layers(map_builder *m)
 {
+    find_groups(m);
+    find_parts(m);
     m->map->layers = cpl_pool_take(m->pool, (size_t)m->n_groups * sizeof *m->map->layers);
-    if (!m->map->layers) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
+    if (!m->map->layers) return;
     for (int64_t g = 0, end; g < m->n_groups; g = end) {
         for (end = g + 1; end < m->n_groups;)
             if (same_base(m, &m->groups[g], &m->groups[end]))
                 end++;
             else
                 break;
-        CPL_TRY(make_stack(m, g, end));
+        make_stack(m, g, end);
     }
     set_parts(m);
     qsort(m->map->layers, (size_t)m->map->n_layers, sizeof *m->map->layers, by_number);
-    return CPL_OK;
 }
 
-/* ---- what is no model ---- */
+/* ---- faults of the whole ---- */
 
-/* One part of a model has a layer once: two of a number are two models, or a model and something of
- * its shape. */
-static cpl_status refuse_twice(const map_builder *m)
-{
-    for (int64_t i = 1; i < m->map->n_layers; i++) {
-        const cpl_moe_layer *a = &m->map->layers[i - 1], *b = &m->map->layers[i];
-        if (a->layer != b->layer || part_rank(a) != part_rank(b)) continue;
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: layer %" PRId64 " is there twice, as %.200s* and as %.200s*: the file "
-                        "holds two models, or more than a model: name one that holds one",
-                        m->source->path, a->layer, a->prefix, b->prefix);
-    }
-    return CPL_OK;
-}
+#define SAY(m, format, ...)                                                                        \
+    cpl_pool_printf((m)->pool, "%s: " format, (m)->document->path, __VA_ARGS__)
 
-/* The state.safetensors of our checkpoints: for every tensor of the model m.NAME and v.NAME. */
-static cpl_status refuse_moments(const map_builder *m)
+/* The fault of a file with the moments of an optimizer, or NULL. The state.safetensors of our
+ * checkpoints has m.NAME and v.NAME for every tensor of the model. */
+static const char *find_moments(const map_builder *m)
 {
-    const int64_t half = m->source->count / 2;
-    if (half == 0 || m->source->count % 2) return CPL_OK;
+    const int64_t half = m->count / 2;
+    if (half == 0 || m->count % 2) return NULL;
     for (int64_t i = 0; i < half; i++) {
         const char *first = name_at(m, i), *second = name_at(m, half + i);
         if (strncmp(first, "m.", 2) || strncmp(second, "v.", 2) || strcmp(first + 2, second + 2))
-            return CPL_OK;
+            return NULL;
     }
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s: holds the optimizer's moments (m.* and v.*) of a checkpoint of couplet "
-        "train, and no weights: name model.safetensors in the same folder, or the folder",
-        m->source->path);
+    return SAY(m,
+               "holds the optimizer's moments (%s) of a checkpoint of couplet train, and no "
+               "weights: name model.safetensors in the same folder, or the folder",
+               "m.* and v.*");
+}
+
+/* A tensor name that suggests experts, or NULL. */
+static const char *likely_name(const map_builder *m)
+{
+    for (int64_t i = 0; i < m->count; i++)
+        if (cpl_name_is_text(name_at(m, i)) && strstr(name_at(m, i), "expert"))
+            return name_at(m, i);
+    return NULL;
+}
+
+static bool are_adapters(const map_builder *m)
+{
+    for (int64_t i = 0; i < m->count; i++)
+        if (!strstr(name_at(m, i), "lora_")) return false;
+    return true;
+}
+
+/* The fault of a checkpoint without MoE layers. */
+static const char *say_none(const map_builder *m)
+{
+    const char *type = m->config.model_type, *likely = likely_name(m);
+    if (m->count == 0) return SAY(m, "no MoE layers: there are no %s", "tensors");
+    for (int64_t g = 0; g < m->n_groups; g++)
+        if (is_beyond(m, &m->groups[g]))
+            return SAY(m,
+                       "no MoE layers: none below the %" PRId64 " layers of the config has experts "
+                       "under a known name",
+                       m->config.n_layers);
+    if (are_adapters(m))
+        return SAY(m,
+                   "holds a LoRA adapter (%s) and no model: merge the adapter into its model "
+                   "(merge_and_unload of PEFT), save that, and name it",
+                   name_at(m, 0));
+    if (likely)
+        return SAY(m,
+                   "no MoE layers: no router and experts under a known name (%s looks like one; "
+                   "model_type %s)",
+                   likely, type ? type : "not given");
+    return SAY(m, "no MoE layers: no tensor is a router's or an %s", "expert's");
+}
+
+static void add_fault(map_builder *m, const char *fault)
+{
+    if (fault) m->map->faults[m->map->n_faults++] = fault;
+}
+
+/* One part of a model has a layer once: two of a number are two models, or a model and something of
+ * its shape. */
+static const char *find_twice(const map_builder *m, const cpl_moe_layer *a, const cpl_moe_layer *b)
+{
+    if (a->layer != b->layer || part_rank(a) != part_rank(b)) return NULL;
+    return SAY(m,
+               "layer %" PRId64 " is there twice, as %.200s* and as %.200s*: the file holds two "
+               "models, or more than a model: name one that holds one",
+               a->layer, a->prefix, b->prefix);
+}
+
+/* Sets the map's faults: `first` alone, or the faults of the layers. Returns whether the whole
+ * checkpoint has one. */
+static bool find_faults(map_builder *m, const char *first)
+{
+    cpl_moe_map *map = m->map;
+    const int64_t n  = first ? 0 : map->n_layers;
+    map->faults      = cpl_pool_take(m->pool, (2 * (size_t)n + 1) * sizeof *map->faults);
+    if (!map->faults) return false;
+    add_fault(m, first);
+    for (int64_t i = 1; i < n; i++)
+        add_fault(m, find_twice(m, &map->layers[i - 1], &map->layers[i]));
+    bool whole = map->n_faults > 0;
+    for (int64_t i = 0; i < n; i++) add_fault(m, map->layers[i].fault);
+    for (int64_t i = 0; i < n; i++) whole |= map->layers[i].refused;
+    return whole;
+}
+
+cpl_status cpl_moe_map_fail(const cpl_moe_map *map)
+{
+    enum { SHOWN = 3 };
+    cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s", map->faults[0]);
+    for (int64_t i = 1; i < map->n_faults && i < SHOWN; i++)
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s\n%s", cpl_last_error(), map->faults[i]);
+    if (map->n_faults <= SHOWN) return status;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s\nand %" PRId64 " more faults", cpl_last_error(),
+                    map->n_faults - SHOWN);
 }
 
 /* ---- the whole ---- */
@@ -288,66 +365,22 @@ static void set_family(map_builder *m)
     map->guess = cpl_moe_guess(m->pool, config, &m->patterns, m->patterns_used);
 }
 
-/* A tensor name that suggests experts; NULL: there is none. */
-static const char *likely_name(const map_builder *m)
-{
-    for (int64_t i = 0; i < m->source->count; i++)
-        if (cpl_name_is_text(name_at(m, i)) && strstr(name_at(m, i), "expert"))
-            return name_at(m, i);
-    return NULL;
-}
-
-static bool are_adapters(const map_builder *m)
-{
-    for (int64_t i = 0; i < m->source->count; i++)
-        if (!strstr(name_at(m, i), "lora_")) return false;
-    return true;
-}
-
-static cpl_status refuse_none(const map_builder *m)
-{
-    const char *path = m->source->path;
-    if (m->source->count == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: no MoE layers: there are no tensors", path);
-    if (m->config.n_layers > 0)
-        for (int64_t g = 0; g < m->n_groups; g++)
-            if (!m->two_parts && m->groups[g].layer >= m->config.n_layers)
-                return CPL_FAIL(CPL_ERR_INPUT,
-                                "%s: no MoE layers: none below the %" PRId64
-                                " layers of the config has experts under a known name",
-                                path, m->config.n_layers);
-    if (are_adapters(m))
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: holds a LoRA adapter (%s) and no model: merge the adapter into its "
-                        "model (merge_and_unload of PEFT), save that, and name it",
-                        path, name_at(m, 0));
-    const char *likely = likely_name(m);
-    if (likely)
-        return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: no MoE layers: no router and experts under a known name "
-                        "(%s looks like one; model_type %s)",
-                        path, likely, m->config.model_type ? m->config.model_type : "not given");
-    return CPL_FAIL(CPL_ERR_INPUT, "%s: no MoE layers: no tensor is a router's or an expert's",
-                    path);
-}
-
 static cpl_status make_map(map_builder *m)
 {
-    CPL_TRY(
-        cpl_moe_config_read(&m->config, m->source->config, m->source->path, m->source->is_gguf));
-    m->patterns = cpl_name_patterns_make(m->pool, m->config.family);
-    if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the names to look for");
+    cpl_moe_map *map  = m->map;
+    const char *fault = cpl_moe_config_read(&m->config, m->pool, m->document);
+    m->patterns       = cpl_name_patterns_make(m->pool, m->config.family);
     sort_tensors(m);
-    CPL_TRY(refuse_moments(m));
-    find_groups(m);
-    find_parts(m);
-    CPL_TRY(make_layers(m));
-    if (m->map->n_layers == 0) return refuse_none(m);
-    CPL_TRY(refuse_twice(m));
+    if (!fault) fault = find_moments(m);
+    if (!fault) make_layers(m);
+    if (!fault && map->n_layers == 0) fault = say_none(m);
+    bool failed = find_faults(m, fault);
     set_family(m);
-    cpl_moe_notes(m->map, m->pool, &m->config);
+    cpl_moe_notes(map, m->pool, &m->config);
     if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
-    return CPL_OK;
+    if (!failed) return CPL_OK;
+    *map = (cpl_moe_map){.faults = map->faults, .n_faults = map->n_faults, .memory = m->pool};
+    return cpl_moe_map_fail(map);
 }
 
 void cpl_moe_map_free(cpl_moe_map *map)
@@ -357,15 +390,20 @@ void cpl_moe_map_free(cpl_moe_map *map)
     *map = (cpl_moe_map){0};
 }
 
-cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *source)
+cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored tensors[], int64_t count,
+                            const cpl_moe_document *document)
 {
-    map_builder m = {.source = source, .map = map, .patterns_used = {-1, -1}};
+    map_builder m = {.given         = tensors,
+                     .count         = count,
+                     .document      = document,
+                     .map           = map,
+                     .patterns_used = {-1, -1}};
+    size_t room   = (size_t)count + 1;
     *map          = (cpl_moe_map){0};
-    size_t n      = (size_t)source->count + 1;
     m.pool        = cpl_alloc(sizeof *m.pool);
-    m.tensors     = cpl_alloc(n * sizeof *m.tensors);
-    m.groups      = cpl_alloc(n * sizeof *m.groups);
-    m.matches     = cpl_alloc(n * sizeof *m.matches);
+    m.tensors     = cpl_alloc(room * sizeof *m.tensors);
+    m.groups      = cpl_alloc(room * sizeof *m.groups);
+    m.matches     = cpl_alloc(room * sizeof *m.matches);
     map->memory   = m.pool;
     if (m.pool) *m.pool = (cpl_pool){0};
     cpl_status status = CPL_ERR_MEMORY;
@@ -373,6 +411,6 @@ cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *source)
     cpl_free(m.tensors);
     cpl_free(m.groups);
     cpl_free(m.matches);
-    if (status != CPL_OK) cpl_moe_map_free(map);
+    if (status == CPL_ERR_MEMORY) cpl_moe_map_free(map);
     return status;
 }

@@ -1,7 +1,8 @@
 /* families.h - where a published MoE checkpoint keeps its routers and the gates of its experts.
  *
  * Room:    inspect/families. The list of families is families.def, once: to add a family is to add
- *          a row.
+ *          a row. The room opens and reads no file, and calls functions of base alone
+ *          (tools/check_layers.py).
  * Names:   n experts, d model width, D expert width, K experts a token; the gate of expert j is the
  *          matrix W_g^j [D,d] whose output enters the activation function.
  * Source:  docs/formats.md, "Published MoE checkpoints". Shapes are the authority: n and d are the
@@ -11,14 +12,15 @@
 
 #include "checkpoint/stored.h"
 
-/* A stored tensor with what scales it: times scale[r / block_rows][c / block_cols]. */
+/* A stored tensor and its scales: number (r,c) is multiplied by
+ * scale[r / block_rows][c / block_cols]. */
 typedef struct cpl_stored_matrix {
     const cpl_stored *weight;
-    cpl_format format;       /* of weight's numbers: weight->format, or the scheme's format of its
+    cpl_format format;       /* the numbers' format: weight->format, or the scheme's format of the
                                 bytes (gpt-oss's U8 blocks: F4_PAIR) */
-    const cpl_stored *scale; /* NULL: none */
+    const cpl_stored *scale; /* or NULL */
     cpl_format scale_format;
-    int64_t block_rows, block_cols; /* of the scale, in numbers */
+    int64_t block_rows, block_cols; /* numbers that share a scale */
 } cpl_stored_matrix;
 
 typedef enum cpl_gate_layout {
@@ -33,24 +35,26 @@ typedef enum cpl_gate_layout {
 typedef struct cpl_moe_layer {
     const char *part;   /* "encoder", "decoder", or "" */
     const char *prefix; /* prefix of its tensors' names: "model.layers.3." */
-    int64_t layer;      /* the number in its name */
-    const char *skip;   /* NULL, or why it has no figures: "hash-routed: ..." */
-    const char *fault;  /* NULL, or its fault: a sentence that names file and tensor */
-    const char *note;   /* NULL, or a remark for the reader: "its experts have no gate: ..." */
-    bool comparable;    /* router and experts read the same vector; else M means nothing */
+    int64_t layer;      /* the number in the prefix */
+    const char *skip;   /* why the layer has no figures, or NULL: "hash-routed: ..." */
+    const char *fault;  /* a sentence that names file and tensor, or NULL */
+    bool refused;       /* the fault is one of the whole checkpoint */
+    const char *note;   /* a remark for the reader, or NULL: "its experts have no gate: ..." */
+    bool comparable;    /* router and experts read the same vector: M has a meaning */
     bool biased;        /* the router or the gates have biases, which are left out */
 
     int64_t n, d, D;
-    int64_t K;                /* 0: the config does not say */
+    int64_t K;                /* 0 if the config does not have it */
     int64_t extra_rows;       /* rows of the router that belong to no expert, left out */
     cpl_stored_matrix router; /* [n + extra_rows, d], or its transpose */
     bool router_transposed;
 
     cpl_gate_layout layout;
-    int64_t width;                     /* A; D if nothing shares the tensor */
-    bool interleaved;                  /* gate at the even ones of A; else the first D */
+    int64_t width;                     /* A; equal to D if the gates have the tensor alone */
+    bool interleaved;                  /* the gate is every other one of A, from the first on */
+    bool second;                       /* the gate is the last D of A; else the first D */
     const cpl_stored_matrix *matrices; /* (n_matrices) */
-    int64_t n_matrices;                /* n, one for each expert, or 1 for all of them */
+    int64_t n_matrices;                /* n, or 1 for a stack */
 } cpl_moe_layer;
 
 typedef struct cpl_moe_map {
@@ -58,8 +62,8 @@ typedef struct cpl_moe_map {
                               not given */
     const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or
                               "family not given" */
-    bool guessed;       /* no row of the table: read by the rules of names and shapes */
-    const char *guess;  /* if guessed: which tensors were used as router and gates, a sentence */
+    bool guessed;       /* no row has the model type: read by the rules of names and shapes */
+    const char *guess;  /* if guessed, a sentence on the tensors used as router and gates */
     cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */
     int64_t n_layers;
     int64_t n_dense; /* layers without routed experts */
@@ -67,50 +71,62 @@ typedef struct cpl_moe_map {
     char **notes;    /* (n_notes) sentences on the whole checkpoint: where shapes and config
                              disagree, ... */
     int64_t n_notes;
+    const char **faults; /* (n_faults) every fault, a sentence: the whole's, then the layers' */
+    int64_t n_faults;
     void *memory; /* inner: owns all of the above */
 } cpl_moe_map;
 
-/* Fills `map` from names, shapes and config alone; reads no weights. CPL_ERR_INPUT: there are no
- * MoE layers; a part of the model has a layer twice; the tensors are the moments of an optimizer;
- * the quantisation cannot be read (the sentence names it); or names, shapes and config do not
- * decide between two readings. A fault of one layer only is that layer's `fault`. Of the stored
- * files path, config (may be NULL), tensors, count and is_gguf are used; they must outlive the
- * map. */
-CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored_files *files);
+/* The configuration of a checkpoint. */
+typedef struct cpl_moe_document {
+    const json_t *json; /* config.json, or the metadata of a GGUF file; may be NULL */
+    bool is_gguf;
+    const char *path; /* the checkpoint's, for sentences */
+} cpl_moe_document;
+
+/* Sets `map` from names, types and shapes of (count) tensors and the document alone, which must
+ * outlive it. Of a tensor name, type_name, format, rank, shape, n_elements, path, fault, slice and
+ * n_slices are used. A fault of one layer only is its `fault` too, and the map is set.
+ * CPL_ERR_INPUT, and a map of `faults` alone, which must be freed: there are no MoE layers; a part
+ * of the model has a layer twice; the tensors are the moments of an optimizer; the quantisation
+ * cannot be read (the sentence names it); or names, shapes and config do not decide between two
+ * readings. */
+CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored tensors[],
+                                          int64_t count, const cpl_moe_document *document);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
+
+/* CPL_ERR_INPUT with the map's faults, of which it has at least one: three of them, a line each, and
+ * the number of the others. */
+CPL_NODISCARD cpl_status cpl_moe_map_fail(const cpl_moe_map *map);
 
 /* Facts of a family that names and shapes of its tensors do not give. */
 typedef enum cpl_family_flag {
-    /* gate and up rows alternate in the shared axis, the gate first, in tensors of the row's own
-     * names; else two halves */
-    CPL_FLAG_INTERLEAVED = 1 << 0,
     /* the router has further rows, for experts that compute nothing; n is the config's */
-    CPL_FLAG_ZERO_EXPERTS = 1 << 1,
+    CPL_FLAG_ZERO_EXPERTS = 1 << 0,
     /* the router has further rows, for shared experts */
-    CPL_FLAG_SHARED_ROWS = 1 << 2,
+    CPL_FLAG_SHARED_ROWS = 1 << 1,
     /* the second half of the experts, and the second numbers of lists in the config, are those for
      * pictures; router stored [d,n] if shapes do not decide */
-    CPL_FLAG_VISION_HALF = 1 << 3,
+    CPL_FLAG_VISION_HALF = 1 << 2,
     /* matrices may be stored [in,out], and so is the router if shapes do not decide and gate and up
      * share a tensor */
-    CPL_FLAG_TRANSPOSED = 1 << 4,
+    CPL_FLAG_TRANSPOSED = 1 << 3,
     /* a tensor may be cut along its rows over several files */
-    CPL_FLAG_SLICES = 1 << 5,
+    CPL_FLAG_SLICES = 1 << 4,
     /* router and experts read different vectors */
-    CPL_FLAG_NOT_COMPARABLE = 1 << 6,
+    CPL_FLAG_NOT_COMPARABLE = 1 << 5,
     /* the router's bias enters the choice of experts only: no bias of M */
-    CPL_FLAG_CHOICE_BIAS = 1 << 7,
+    CPL_FLAG_CHOICE_BIAS = 1 << 6,
     /* recognised by a config without model_type that has `moe` */
-    CPL_FLAG_NO_CONFIG = 1 << 8,
+    CPL_FLAG_NO_CONFIG = 1 << 7,
 } cpl_family_flag;
 
 /* Every row of the table, for help and other languages' copies: (count) rows. */
 typedef struct cpl_family {
     const char *model_types; /* separated by spaces; the first is the family's name */
     const char *title;
-    const char *gguf;   /* general.architecture of its GGUF files; NULL: none known */
+    const char *gguf;   /* general.architecture of its GGUF files, separated by spaces */
     const char *router; /* suffixes after the layer's prefix, separated by spaces */
-    const char *gate;   /* of the gates; {e} is the expert's number */
+    const char *gate;   /* the same for the gates, with layouts; {e} is the expert's number */
     unsigned flags;     /* cpl_family_flag, joined by | */
 } cpl_family;
 

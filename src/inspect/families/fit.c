@@ -3,9 +3,9 @@
 
 #include <inttypes.h>
 
-/* ---- what is missing ---- */
+/* ---- missing experts ---- */
 
-/* The name of a tensor like that of `match`, of another expert. */
+/* The name of the tensor of `match`, with the number of another expert. */
 static const char *name_of_expert(cpl_layer_builder *f, const cpl_name_match *match, int64_t expert)
 {
     const char *name = match->tensor->name, *rest = match->digits;
@@ -24,7 +24,7 @@ static const cpl_name_match *numbers_match(const cpl_layer_builder *f, int64_t i
 static bool check_experts(cpl_layer_builder *f, int64_t n)
 {
     for (int64_t e = 0; e < n; e++) {
-        if (e < f->n_all && f->experts[e] == e) continue;
+        if (e < f->n_all && f->first[e]->expert == e) continue;
         const cpl_name_match *like = numbers_match(f, e < f->n_all ? e : f->n_all - 1);
         CPL_FAULT(f, "%s: tensor %s is missing (the router has rows for %" PRId64 " experts)",
                   f->r->path, name_of_expert(f, like, e), n);
@@ -53,7 +53,7 @@ static bool counts_experts(const cpl_layer_builder *f, int64_t axis)
     return axis == known || (cpl_fit_flag(f, CPL_FLAG_VISION_HALF) && 2 * axis == known);
 }
 
-/* Whether the router is [d,n]. If both readings fit, the family's row decides. */
+/* Whether the router is [d,n]. If both orientations fit, the family's row decides. */
 static bool is_turned(const cpl_layer_builder *f)
 {
     if (!cpl_fit_flag(f, CPL_FLAG_TRANSPOSED)) return false;
@@ -61,7 +61,7 @@ static bool is_turned(const cpl_layer_builder *f)
     bool as_is  = gates_have(f, b) && counts_experts(f, a);
     bool turned = gates_have(f, a) && counts_experts(f, b);
     if (as_is != turned) return turned;
-    if (as_is) return cpl_fit_flag(f, CPL_FLAG_VISION_HALF) || cpl_gate_pattern(f)->mark == '+';
+    if (as_is) return cpl_fit_flag(f, CPL_FLAG_VISION_HALF) || cpl_gate_pattern(f)->pair;
     return gates_have(f, a) && !gates_have(f, b);
 }
 
@@ -97,16 +97,15 @@ static bool check_n(cpl_layer_builder *f)
     if (cpl_gate_each(f) && !check_experts(f, n)) return false;
     if (!cpl_gate_each(f) && !f->gates.stacked) return true; /* flat: the width decides */
     if (known == n || (known > n && more)) return true;
-    char shape[128];
     const cpl_stored *router = f->layer->router.weight;
     CPL_FAULT(f, "%s: router %s is %s, but %s has %" PRId64 " experts", router->path, router->name,
-              cpl_stored_shape(shape, router), f->first[0]->tensor->name, known);
+              CPL_SIZES(f, router), f->first[0]->tensor->name, known);
     return false;
 }
 
 /* ---- the gates' orientation and D ---- */
 
-/* The width of what experts read instead of the model's vector; 0: unknown. */
+/* The width of the vector that latent experts read; 0 if it is unknown. */
 static int64_t latent_width(const cpl_layer_builder *f)
 {
     int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
@@ -125,14 +124,13 @@ bool cpl_fit_is_latent(const cpl_layer_builder *f)
 
 static void misfit(cpl_layer_builder *f)
 {
-    char shape[128];
     const cpl_stored *gate = f->all[0].weight;
     CPL_FAULT(f, "%s: tensor %s is %s, but the rows of router %s have %" PRId64 " numbers",
-              gate->path, gate->name, cpl_stored_shape(shape, gate), f->layer->router.weight->name,
+              gate->path, gate->name, CPL_SIZES(f, gate), f->layer->router.weight->name,
               f->layer->d);
 }
 
-/* ---- a stack, or gate and up, with two axes of length d: whether gates are rows or columns ---- */
+/* ---- a stack, or gate and up, with two axes of length d ---- */
 
 /* Whether `beside` is the down projection of the experts, which is stored the same way round: with
  * gate and up in columns it is [D,d], else [d,D]. */
@@ -159,7 +157,7 @@ static void find_signs(const cpl_layer_builder *f, const cpl_stored *says[2])
     if (m->scale && (m->block_rows == 1) != (m->block_cols == 1))
         says[m->block_cols == 1] = m->scale;
     while (module > 0 && name[module - 1] != '.') module--;
-    if (cpl_gate_pattern(f)->mark != '+') return;
+    if (!cpl_gate_pattern(f)->pair) return;
     for (int64_t i = 0; i < f->names->n_tensors; i++) {
         const cpl_stored *beside = f->names->tensors[i];
         if (strncmp(beside->name, name, module) == 0 && is_down(f, beside, &columns))
@@ -173,42 +171,40 @@ static bool square_is_columns(cpl_layer_builder *f)
     if (f->r->config->is_gguf) return false;
     find_signs(f, says);
     bool open = !says[0] && !says[1];
-    if (open && cpl_gate_pattern(f)->mark != '+' && cpl_family_is_listed(f)) return false;
-    if (says[0] && says[1] && !f->refusal)
-        f->refusal =
-            CPL_SAY(f,
-                    "%s: tensor %s is square: by %s the rows of a gate are among its rows, "
-                    "by %s among its columns",
-                    gate->path, gate->name, says[0]->name, says[1]->name);
-    if (open && !f->refusal)
-        f->refusal = CPL_SAY(f,
-                             "%s: tensor %s is square, and %s says whether the rows of a gate are "
-                             "among its rows or its columns",
-                             gate->path, gate->name,
-                             cpl_gate_pattern(f)->mark == '+' ? "no down projection beside it"
-                                                              : "neither a known family nor scales"
-                                                                " for each row");
+    if (open && !cpl_gate_pattern(f)->pair && cpl_family_is_listed(f)) return false;
+    if (says[0] && says[1])
+        CPL_REFUSE(f,
+                   "%s: tensor %s is square: by %s the rows of a gate are among its rows, by %s "
+                   "among its columns",
+                   gate->path, gate->name, says[0]->name, says[1]->name);
+    if (open)
+        CPL_REFUSE(f,
+                   "%s: tensor %s is square, and %s says whether the rows of a gate are among its "
+                   "rows or its columns",
+                   gate->path, gate->name,
+                   cpl_gate_pattern(f)->pair ? "no down projection beside it"
+                                             : "neither a known family nor scales for each row");
     return says[1] != NULL;
 }
 
 static bool set_orientation(cpl_layer_builder *f)
 {
-    const cpl_name_pattern *pattern = cpl_gate_pattern(f);
     int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
     bool may_turn = f->gates.stacked || cpl_fit_flag(f, CPL_FLAG_TRANSPOSED);
     bool columns  = A == d && may_turn;
     if (columns && B == d)
-        columns = f->gates.stacked || pattern->mark == '+'
+        columns = f->gates.stacked || cpl_gate_pattern(f)->pair
                       ? square_is_columns(f)
                       : f->layer->router_transposed && !cpl_fit_flag(f, CPL_FLAG_VISION_HALF);
     if (!columns && B != d) {
         misfit(f);
         return false;
     }
-    if (columns && cpl_format_block_numbers(f->all[0].format) != 1) {
-        CPL_FAULT(f, "%s: tensor %s: blocks of %s across the rows of a gate are not read",
-                  f->all[0].weight->path, f->all[0].weight->name,
-                  cpl_format_name(f->all[0].format));
+    if (columns && f->all[0].format > CPL_FORMAT_LAST_PLAIN) {
+        CPL_FAULT(f,
+                  "%s: tensor %s: numbers stored in blocks (%s) across the rows of a gate are not "
+                  "read",
+                  f->all[0].weight->path, f->all[0].weight->name, f->all[0].weight->type_name);
         return false;
     }
     f->layer->layout = columns ? CPL_GATE_COLUMNS : CPL_GATE_ROWS;
@@ -233,15 +229,15 @@ static bool set_flat_width(cpl_layer_builder *f)
 static bool set_D(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
-    bool pair            = cpl_gate_pattern(f)->mark == '+';
+    bool pair = cpl_gate_pattern(f)->pair, is_own = f->gate < f->r->patterns->own;
     if (pair && layer->width % 2 != 0) {
         CPL_FAULT(f, "%s: tensor %s holds gate and up and yet has an odd width of %" PRId64,
                   f->all[0].weight->path, f->all[0].weight->name, layer->width);
         return false;
     }
-    layer->D = pair ? layer->width / 2 : layer->width;
-    layer->interleaved =
-        pair && f->gate < f->r->patterns->own && cpl_fit_flag(f, CPL_FLAG_INTERLEAVED);
+    layer->D           = pair ? layer->width / 2 : layer->width;
+    layer->interleaved = cpl_gate_pattern(f)->half == CPL_HALF_IN_TURNS && is_own;
+    layer->second      = cpl_gate_pattern(f)->half == CPL_HALF_SECOND && is_own;
     if (!pair && cpl_gate_each(f) && layer->layout == CPL_GATE_ROWS)
         layer->layout = CPL_GATE_PER_EXPERT;
     return true;

@@ -5,20 +5,19 @@
 
 /* ---- which names ---- */
 
-/* The likeliest pattern; `alone`: among those that are only taken if there is no gate. */
+/* The likeliest pattern, or -1. `alone` chooses among those that are used if there is no gate. */
 static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
     const cpl_name_match *best = NULL;
     for (int64_t i = 0; i < f->names->n_matches; i++) {
         const cpl_name_match *match     = &f->names->matches[i];
         const cpl_name_pattern *pattern = &f->r->patterns->all[match->pattern];
-        if (pattern->router != router || (pattern->mark == '-') != alone ||
+        if (pattern->router != router || (pattern->half == CPL_HALF_ALONE) != alone ||
             !cpl_name_match_holds_numbers(match))
             continue;
-        if (best && match->pattern != best->pattern && !cpl_family_is_listed(f) && !f->refusal)
-            f->refusal =
-                CPL_SAY(f, "%s: %s and %s: nothing says which of the two is the %s", f->r->path,
-                        best->tensor->name, match->tensor->name, router ? "router" : "gate");
+        if (best && match->pattern != best->pattern && !cpl_family_is_listed(f))
+            CPL_REFUSE(f, "%s: %s and %s: nothing says which of the two is the %s", f->r->path,
+                       best->tensor->name, match->tensor->name, router ? "router" : "gate");
         if (!best) best = match;
     }
     return best ? best->pattern : -1;
@@ -67,9 +66,9 @@ static void add_part(cpl_matrix_parts *parts, const cpl_name_match *match)
 
 static void refuse_method(cpl_layer_builder *f, const cpl_name_match *match)
 {
-    if (match->ending == CPL_ENDING_METHOD && !f->refusal)
-        f->refusal = CPL_SAY(f, "%s: tensor %s: weights quantised by %s are not read",
-                             match->tensor->path, match->tensor->name, match->method);
+    if (match->ending == CPL_ENDING_METHOD)
+        CPL_REFUSE(f, "%s: tensor %s: weights quantised by %s are not read", match->tensor->path,
+                   match->tensor->name, match->method);
 }
 
 /* The matrix of the matches [0, count), which are of one pattern and expert. */
@@ -82,7 +81,7 @@ static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix
         refuse_method(f, &matches[i]);
         add_part(&parts, &matches[i]);
     }
-    if (f->refusal) return false;
+    if (f->refused) return false;
     if (!parts.weight && !parts.blocks && !parts.packed) {
         CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it",
                   matches->tensor->path, matches->tensor->name);
@@ -99,39 +98,22 @@ static bool read_router(cpl_layer_builder *f)
     const cpl_name_match *matches = matches_of(f, f->router, &count);
     if (!make_matrix(f, &f->layer->router, &f->rows, matches, count, 0)) return false;
     if (!f->rows.stacked) return true;
-    char shape[128];
     CPL_FAULT(f, "%s: tensor %s is %s, no matrix of router rows", matches->tensor->path,
-              matches->tensor->name, cpl_stored_shape(shape, f->layer->router.weight));
+              matches->tensor->name, CPL_SIZES(f, f->layer->router.weight));
     return false;
 }
 
-static bool take_gates(cpl_layer_builder *f, int64_t count)
-{
-    cpl_pool *pool = f->r->pool;
-    f->all         = cpl_pool_take(pool, (size_t)count * sizeof *f->all);
-    f->experts     = cpl_pool_take(pool, (size_t)count * sizeof *f->experts);
-    f->first       = cpl_pool_take(pool, (size_t)(count + 1) * sizeof *f->first);
-    return f->all && f->experts && f->first;
-}
-
-static int64_t count_experts(const cpl_name_match *matches, int64_t count)
-{
-    int64_t experts = count > 0;
-    for (int64_t i = 1; i < count; i++) experts += matches[i].expert != matches[i - 1].expert;
-    return experts;
-}
-
-/* Which expert each group of matches is of; matrices come when d is known. */
+/* Finds the first match of each expert. Matrices come when d is known. */
 static bool list_gates(cpl_layer_builder *f)
 {
     int64_t count;
     const cpl_name_match *matches = matches_of(f, f->gate, &count);
-    if (!take_gates(f, count_experts(matches, count))) return false;
+    f->all                        = cpl_pool_take(f->r->pool, (size_t)count * sizeof *f->all);
+    f->first = cpl_pool_take(f->r->pool, (size_t)(count + 1) * sizeof *f->first);
+    if (!f->all || !f->first) return false;
     for (int64_t i = 0; i < count; i++)
-        if (i == 0 || matches[i].expert != matches[i - 1].expert) {
-            f->experts[f->n_all] = matches[i].expert;
+        if (i == 0 || matches[i].expert != matches[i - 1].expert)
             f->first[f->n_all++] = &matches[i];
-        }
     f->first[f->n_all] = matches + count;
     return true;
 }
@@ -149,10 +131,9 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
         if (!make_matrix(f, &f->all[i], &shape, f->first[i], matches_of_expert(f, i), f->layer->d))
             return false;
         if (shape.rows == f->gates.rows && shape.cols == f->gates.cols && !shape.stacked) continue;
-        char have[128], like[128];
         const cpl_stored *a = f->all[i].weight, *b = f->all[0].weight;
-        CPL_FAULT(f, "%s: tensor %s is %s, but %s is %s", a->path, a->name,
-                  cpl_stored_shape(have, a), b->name, cpl_stored_shape(like, b));
+        CPL_FAULT(f, "%s: tensor %s is %s, but %s is %s", a->path, a->name, CPL_SIZES(f, a),
+                  b->name, CPL_SIZES(f, b));
         return false;
     }
     return true;
@@ -164,43 +145,39 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 static void refuse_untold_halves(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;
-    if (config->is_gguf || cpl_family_is_listed(f) || f->refusal ||
-        cpl_gate_pattern(f)->mark != '+')
-        return;
+    if (config->is_gguf || cpl_family_is_listed(f) || !cpl_gate_pattern(f)->pair) return;
     const cpl_stored *gate = f->all[0].weight;
     const cpl_family *kin =
         cpl_name_patterns_in_turns(&f->r->patterns->all[f->router], cpl_gate_pattern(f));
     bool alike = has_bias(f, f->router) || strstr(gate->name, "w13_weight");
     if (config->model_type && kin)
-        f->refusal = CPL_SAY(f,
-                             "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
-                             "alternate under these names: it is not known whether they do so "
-                             "here or are two halves",
-                             gate->path, gate->name, config->model_type, kin->title);
+        CPL_REFUSE(f,
+                   "%s: tensor %s: the model_type %s is not known, and in %s gate and up "
+                   "alternate under these names: it is not known whether they do so here or are "
+                   "two halves",
+                   gate->path, gate->name, config->model_type, kin->title);
     else if (!config->model_type && (kin || alike))
-        f->refusal = CPL_SAY(f,
-                             "%s: tensor %s: without model_type in a config.json it is not "
-                             "known whether gate and up are two halves or alternate",
-                             gate->path, gate->name);
+        CPL_REFUSE(f,
+                   "%s: tensor %s: without model_type in a config.json it is not known whether "
+                   "gate and up are two halves or alternate",
+                   gate->path, gate->name);
 }
 
 static bool read_first_gate(cpl_layer_builder *f)
 {
-    int64_t d =
-        f->rows.cols; /* of a router as it mostly is; packed gates have no width of their own */
+    int64_t d = f->rows.cols; /* for a router [n,d]; packed gates have no width of their own */
     if (!list_gates(f)) return false;
     if (!make_matrix(f, &f->all[0], &f->gates, f->first[0], matches_of_expert(f, 0), d))
         return false;
     if (!f->gates.stacked || !cpl_gate_each(f)) return true;
-    char shape[128];
     CPL_FAULT(f, "%s: tensor %s is %s, no matrix", f->all[0].weight->path, f->all[0].weight->name,
-              cpl_stored_shape(shape, f->all[0].weight));
+              CPL_SIZES(f, f->all[0].weight));
     return false;
 }
 
 /* ---- the whole layer ---- */
 
-/* What the router's rows after those of its experts are for. */
+/* A note on the router's rows after those of its experts. */
 static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;
@@ -216,7 +193,7 @@ static void set_note(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
     const char *gateless = "", *extra = note_of_extra(f), *between = "";
-    if (cpl_gate_pattern(f)->mark == '-')
+    if (cpl_gate_pattern(f)->half == CPL_HALF_ALONE)
         gateless = "its experts have no gate: their one input matrix is measured";
     if (*gateless && *extra) between = "; ";
     if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
@@ -273,33 +250,33 @@ static void fill_half(cpl_layer_builder *f, bool *is_moe)
     int64_t count;
     const cpl_name_match *matches = matches_of(f, f->router >= 0 ? f->router : f->gate, &count);
     for (int64_t i = 0; i < count; i++) refuse_method(f, &matches[i]);
-    if (f->router >= 0) {
-        *is_moe = f->router < f->r->patterns->own;
-        CPL_FAULT(f, "%s: layer %s has the router %s, but no experts under a known name; it has %s",
-                  matches->tensor->path, f->layer->prefix, matches->tensor->name, names_there(f));
-    } else {
-        CPL_FAULT(f, "%s: layer %s has experts (%s), but no router under a known name; it has %s",
-                  matches->tensor->path, f->layer->prefix, matches->tensor->name, names_there(f));
-    }
-    if (!cpl_family_is_listed(f) && f->router < 0 && !f->refusal) f->refusal = f->fault;
+    const bool router = f->router >= 0;
+    if (router) *is_moe = f->router < f->r->patterns->own;
+    CPL_FAULT(f, "%s: layer %s has %s%s%s, but no %s under a known name; it has %s",
+              matches->tensor->path, f->layer->prefix, router ? "the router " : "experts (",
+              matches->tensor->name, router ? "" : ")", router ? "experts" : "router",
+              names_there(f));
+    *is_moe |= f->refused;
+    f->refused |= !router && !cpl_family_is_listed(f);
 }
 
-cpl_status cpl_moe_layer_fill(cpl_moe_layer *layer, bool *is_moe, int patterns_used[2],
-                              const cpl_layer_reading *reading, const cpl_layer_names *names)
+bool cpl_moe_layer_fill(cpl_moe_layer *layer, int patterns_used[2],
+                        const cpl_layer_reading *reading, const cpl_layer_names *names)
 {
     cpl_layer_builder f = {.r = reading, .names = names, .layer = layer};
+    bool is_moe         = true;
     choose_patterns(&f);
     patterns_used[0] = f.router;
     patterns_used[1] = f.gate;
-    *is_moe          = f.router >= 0 || f.gate >= 0 || names->unmeasured;
-    if (!*is_moe) return CPL_OK;
+    if (f.router < 0 && f.gate < 0 && !names->unmeasured) return false;
     layer->K          = cpl_moe_config_number(reading->config, CPL_CONFIG_K, layer->layer, NULL);
     layer->comparable = !cpl_moe_config_flag(reading->config, CPL_FLAG_NOT_COMPARABLE);
     layer->skip       = names->unmeasured;
     if (!layer->skip && f.router >= 0 && f.gate >= 0)
         fill_figures(&f);
     else if (!layer->skip)
-        fill_half(&f, is_moe);
-    layer->fault = f.fault;
-    return f.refusal ? CPL_FAIL(CPL_ERR_INPUT, "%s", f.refusal) : CPL_OK;
+        fill_half(&f, &is_moe);
+    layer->fault   = f.fault;
+    layer->refused = f.refused;
+    return is_moe;
 }

@@ -22,11 +22,18 @@ static const char *unread(const cpl_matrix_parts *m, const cpl_stored *tensor)
                            tensor->path, tensor->name, tensor->type_name);
 }
 
+const char *cpl_matrix_sizes(cpl_pool *pool, const cpl_stored *tensor)
+{
+    const char *sizes = "";
+    for (int i = 0; i < tensor->rank; i++)
+        sizes = cpl_pool_printf(pool, "%s%s%" PRId64, sizes, i ? "," : "", tensor->shape[i]);
+    return cpl_pool_printf(pool, "[%s]", sizes);
+}
+
 static const char *misshapen(const cpl_matrix_parts *m, const cpl_stored *tensor, const char *want)
 {
-    char shape[128];
     return cpl_pool_printf(m->pool, "%s: tensor %s is %s, which is not %s", tensor->path,
-                           tensor->name, cpl_stored_shape(shape, tensor), want);
+                           tensor->name, cpl_matrix_sizes(m->pool, tensor), want);
 }
 
 static const char *lacks_scale(const cpl_matrix_parts *m, const cpl_stored *tensor,
@@ -88,7 +95,7 @@ static const char *make_packed(const cpl_matrix_parts *m)
                            scale->path, scale->name, scales, m->shape->cols);
 }
 
-/* Whether these bytes are pairs of f4: I8 with an exponent for every 32 numbers. */
+/* Whether the tensor holds pairs of f4: I8 with an exponent for every 32 numbers. */
 static bool is_f4(const cpl_stored *weight, const cpl_stored *scale)
 {
     if (!is_type(weight, "I8") || !scale || weight->rank < 2 || scale->rank != weight->rank)
@@ -120,8 +127,8 @@ static const char *make_plain(const cpl_matrix_parts *m)
 
 /* ---- the scale ---- */
 
-/* The number of values for one factor, if the weight does not define it: all, a row, a column, or a
- * block. */
+/* Sets how many numbers share a scale, if the weight's format leaves it open: all, a row, a column,
+ * or a block. */
 static void find_scale_blocks(const cpl_matrix_parts *m)
 {
     const cpl_stored *scale = m->scale;
@@ -162,24 +169,22 @@ static const char *make_scale(const cpl_matrix_parts *m)
     cpl_stored_matrix *out  = m->out;
     out->scale              = scale;
     out->scale_format       = is_type(scale, "U8") ? CPL_FORMAT_F8_E8M0 : scale->format;
-    if (out->scale_format == CPL_FORMAT_OTHER || cpl_format_block_numbers(out->scale_format) != 1)
-        return unread(m, scale);
+    if (out->scale_format > CPL_FORMAT_LAST_PLAIN) return unread(m, scale);
     const bool open = !out->block_rows;
     if (open) find_scale_blocks(m);
     int64_t rows = parts_of(m->shape->rows, out->block_rows);
     int64_t cols = parts_of(m->shape->cols, out->block_cols);
     if (scale->n_elements == 1 || is_grid(scale, m->shape->n, rows, cols)) return NULL;
-    char have[128];
     const char *others = "";
     if (open && !m->grid)
         others = cpl_pool_printf(m->pool, ", [%" PRId64 ",1] for rows, [1,%" PRId64 "] for columns",
                                  m->shape->rows, m->shape->cols);
-    return cpl_pool_printf(m->pool,
-                           "%s: tensor %s is %s, but the scales of %" PRId64 " rows of %" PRId64
-                           " numbers are [%" PRId64 ",%" PRId64 "] for blocks of [%" PRId64
-                           ",%" PRId64 "]%s",
-                           scale->path, scale->name, cpl_stored_shape(have, scale), m->shape->rows,
-                           m->shape->cols, rows, cols, out->block_rows, out->block_cols, others);
+    return cpl_pool_printf(
+        m->pool,
+        "%s: tensor %s is %s, but the scales of %" PRId64 " rows of %" PRId64
+        " numbers are [%" PRId64 ",%" PRId64 "] for blocks of [%" PRId64 ",%" PRId64 "]%s",
+        scale->path, scale->name, cpl_matrix_sizes(m->pool, scale), m->shape->rows, m->shape->cols,
+        rows, cols, out->block_rows, out->block_cols, others);
 }
 
 /* ---- both ---- */

@@ -7,7 +7,7 @@ enum { MAX_DIGITS = 9 };
 
 /* ---- numbers and layers ---- */
 
-/* The number at `text`; the digits' count, 0 if there is none or too many. */
+/* Sets the number at `text`. Returns the count of its digits; 0 if there are none or too many. */
 static size_t number_at(const char *text, int64_t *number)
 {
     size_t digits = 0;
@@ -39,20 +39,20 @@ bool cpl_name_is_mtp(const char *name)
            strncmp(name, "mtp_", 4) == 0;
 }
 
-/* ---- words in names ---- */
+/* ---- words in names: tools/make_families_json.py reads these lists for Python ---- */
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-/* In names of tensors that are not the text model's. */
+/* Words in names of tensors outside the text model. */
 static const char *const not_text[] = {"vision", "visual",   "audio",
                                        "talker", "code2wav", "code_predictor"};
 
-/* In names after the layer's number, of what is no routed expert. */
+/* Words in names, after the layer's number, of tensors that are no routed expert's. */
 static const char *const not_routed[] = {"shared_expert", "share_expert",  "shared_mlp",
                                          "residual_mlp",  "chunk_experts", "vision_moe",
                                          "self_att",      "attention.",    "attn."};
 
-/* In names of layers that have no figures, and why. */
+/* Words in names of layers that have no figures, and the reason. */
 static const struct {
     const char *text, *reason;
 } unmeasured[] = {
@@ -64,7 +64,7 @@ static const struct {
      "experts are single rows"},
 };
 
-/* In names of latent MoE layers, whose gates are of another width than the router. */
+/* Words in names of latent MoE layers, whose gates have another width than the router. */
 static const char *const projected[] = {"pre_expert_proj", "latent_proj", "ffn_latent_down"};
 
 static bool has_any(const char *name, const char *const *words, size_t count)
@@ -106,17 +106,28 @@ bool cpl_name_in_words(const char *words, const char *word)
 
 /* ---- patterns ---- */
 
+const cpl_family cpl_families[] = {
+#define CPL_FAMILY(types, title, gguf, router, gate, flags)                                        \
+    {types, title, gguf, router, gate, flags},
+#include "inspect/families/families.def"
+};
+const int64_t cpl_n_families = sizeof cpl_families / sizeof *cpl_families;
+
 static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
 {
-    cpl_name_pattern pattern = {.any_block = *text == '*', .router = router};
-    pattern.text             = text + pattern.any_block;
-    pattern.length           = length - pattern.any_block;
-    char last                = pattern.text[pattern.length - 1];
-    if (last == '+' || last == '-') {
-        pattern.mark = last;
-        pattern.length--;
-    }
-    pattern.hole = 0;
+    static const char *const halves[] = {[CPL_HALF_FIRST]    = ":GD",
+                                         [CPL_HALF_SECOND]   = ":UD",
+                                         [CPL_HALF_IN_TURNS] = ":DG",
+                                         [CPL_HALF_ALONE]    = ":D"};
+    cpl_name_pattern pattern          = {.any_block = *text == '*', .router = router};
+    pattern.text                      = text + pattern.any_block;
+    pattern.length                    = strcspn(pattern.text, ": ");
+    const size_t rest                 = (size_t)(text + length - pattern.text) - pattern.length;
+    for (size_t half = CPL_HALF_FIRST; rest && half < COUNT(halves); half++)
+        if (strlen(halves[half]) == rest &&
+            strncmp(pattern.text + pattern.length, halves[half], rest) == 0)
+            pattern.half = (cpl_gate_half)half;
+    pattern.pair = pattern.half != CPL_HALF_NONE && pattern.half != CPL_HALF_ALONE;
     while (pattern.hole < pattern.length && pattern.text[pattern.hole] != '{') pattern.hole++;
     return pattern;
 }
@@ -124,7 +135,7 @@ static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
 static bool same_pattern(const cpl_name_pattern *a, const cpl_name_pattern *b)
 {
     return a->length == b->length && a->any_block == b->any_block && a->router == b->router &&
-           a->mark == b->mark && strncmp(a->text, b->text, a->length) == 0;
+           a->half == b->half && strncmp(a->text, b->text, a->length) == 0;
 }
 
 static void add_words(cpl_name_patterns *patterns, const char *words, bool router)
@@ -179,10 +190,11 @@ static bool words_have_pattern(const char *words, const cpl_name_pattern *patter
 const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate)
 {
+    cpl_name_pattern in_turns = *gate;
+    in_turns.half             = CPL_HALF_IN_TURNS;
     for (int64_t i = 0; i < cpl_n_families; i++) {
         const cpl_family *one = &cpl_families[i];
-        if ((one->flags & CPL_FLAG_INTERLEAVED) && words_have_pattern(one->router, router) &&
-            words_have_pattern(one->gate, gate))
+        if (words_have_pattern(one->router, router) && words_have_pattern(one->gate, &in_turns))
             return one;
     }
     return NULL;
@@ -190,7 +202,7 @@ const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
 
 /* ---- one name against the patterns ---- */
 
-/* What may follow the name of a router or gate; `method`: of quantisations that are not read. */
+/* The endings of names of routers and gates. `method` is a quantisation that is not read. */
 static const struct {
     const char *text;
     cpl_ending ending;
@@ -259,7 +271,7 @@ static bool pattern_is_in(cpl_name_match *match, const cpl_name_pattern *pattern
     return false;
 }
 
-/* What training frameworks put around the modules of a layer. */
+/* Modules that training frameworks put around those of a layer. */
 static const char *const wrappers[] = {"_checkpoint_wrapped_module.", "_fsdp_wrapped_module.",
                                        "_orig_mod."};
 

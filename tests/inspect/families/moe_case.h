@@ -1,9 +1,9 @@
 /* moe_case.h - checkpoints for the tests of the families: lists of tensors as text, without files,
  * and a map as text.
  *
- * A list:  "name TYPE 8,32;name TYPE 8;..." where {a-b} in a name stands for the numbers a to b,
- *          each combination of them one tensor.
- * A map:   a line for the whole and one for each layer; see moe_map_text. */
+ * A list:  "name TYPE 8,32; name TYPE 8" where {a-b} in a name stands for the numbers a to b, each
+ *          combination of them one tensor. A line's end separates as a semicolon does.
+ * A map:   a line for the whole and a line for each layer; see moe_map_text. */
 #ifndef CPL_TESTS_INSPECT_FAMILIES_MOE_CASE_H
 #define CPL_TESTS_INSPECT_FAMILIES_MOE_CASE_H
 
@@ -63,41 +63,39 @@ static inline void moe_add(moe_list *list, const char *name, const char *type, c
 static inline void moe_list_read(moe_list *list, const char *text)
 {
     list->count = 0;
-    while (*text) {
+    for (text += strspn(text, "; \n"); *text; text += strspn(text, "; \n")) {
         char name[MOE_MAX_NAME], type[16], shape[64] = "";
         int length = 0;
         sscanf(text, "%159[^ ] %15[^ ;] %63[0-9,]%n", name, type, shape, &length);
         if (!length) fail_msg("a case's list at: %.60s", text);
         moe_add(list, name, type, shape);
         text += length;
-        text += *text == ';';
     }
 }
 
-/* A checkpoint of these tensors, without files. */
-static inline cpl_stored_files moe_files(cpl_stored *tensors, int64_t count, json_t *config,
-                                         bool is_gguf)
+/* The map of these tensors and of the text of a configuration, which may be NULL. It is freed as any
+ * map, whether it could be made or not. */
+static inline cpl_status moe_map_of(cpl_moe_map *map, const moe_list *list, const char *config,
+                                    bool is_gguf)
 {
-    static char path[] = "case";
-    return (cpl_stored_files){
-        .path = path, .config = config, .tensors = tensors, .count = count, .is_gguf = is_gguf};
+    json_error_t error;
+    json_t *object = config ? json_loads(config, 0, &error) : NULL;
+    if (config && !object) fail_msg("a case's config: %s: %s", error.text, config);
+    const cpl_moe_document document = {object, is_gguf, "case"};
+    cpl_status status               = cpl_moe_map_make(map, list->all, list->count, &document);
+    json_decref(object);
+    return status;
 }
 
 static inline cpl_status moe_map_read(cpl_moe_map *map, moe_list *list, const char *config,
                                       const char *tensors, bool is_gguf)
 {
-    json_error_t error;
-    json_t *object = config ? json_loads(config, 0, &error) : NULL;
-    if (config && !object) fail_msg("a case's config: %s: %s", error.text, config);
     moe_list_read(list, tensors);
-    cpl_stored_files files = moe_files(list->all, list->count, object, is_gguf);
-    cpl_status status      = cpl_moe_map_make(map, &files);
-    json_decref(object);
-    return status;
+    return moe_map_of(map, list, config, is_gguf);
 }
 
-/* "family n_dense n_mtp" and where it applies "guess"; then for each layer
- * "prefix n d D K layout" with what is not usual behind it. */
+/* Writes "family n_dense n_mtp", with "guess" if the family was guessed, and a line for each layer:
+ * "prefix n d D K layout" and its unusual properties. */
 static inline void moe_map_text(cpl_text *out, const cpl_moe_map *map)
 {
     static const char *const layouts[] = {"each", "rows", "columns"};
