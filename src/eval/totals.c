@@ -350,8 +350,8 @@ static mean group_mean(const totals *t, int64_t m)
 
 /* ---- the objects ---- */
 
-/* Adds the member of NAME and `ending`, with a comma and the filter behind it if there is one. A NaN
- * is left out. */
+/* Adds the member of NAME and `ending`, with a comma and the filter behind it if there is one. A
+ * NaN is left out. */
 static void put_value(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
                       double value)
 {

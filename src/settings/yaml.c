@@ -57,7 +57,7 @@ cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t co
 
 typedef struct reader {
     cpl_yaml_tree tree;
-    char *folder; /* of the file; owned */
+    char *folder; /* folder of the file; owned */
     void *joint;
     const cpl_section *sections;
     size_t count;

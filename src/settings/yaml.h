@@ -8,8 +8,8 @@
  *             data:
  *                 train: [texts/wiki.jsonl, texts/books]
  *
- *         Settings of removed.def are passed over. What yaml_tree.h refuses, and any deeper nesting,
- *         is an error. An empty file gives every setting its default.
+ *         Settings of removed.def are passed over. What yaml_tree.h refuses, and any deeper
+ *         nesting, is an error. An empty file gives every setting its default.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_H
 #define CPL_SETTINGS_YAML_H
@@ -27,19 +27,20 @@
 CPL_NODISCARD cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count,
                                        const char *path, bool *given);
 
-/* The same of `length` bytes, which the sentences call `name`; the folder is that of `name`. */
+/* Reads `length` bytes as such a file. `name` is its name in errors, and the folder of `name` its
+ * folder. */
 CPL_NODISCARD cpl_status cpl_yaml_parse(void *joint, const cpl_section *sections, size_t count,
                                         const char *name, const void *bytes, size_t length,
                                         bool *given);
 
-/* Appends the complete configuration, in the order of the lists; `commented`: each setting with its
- * sentence, what it may be, and its default. What cpl_yaml_parse reads from it (under a name
- * without a folder) is the same. The caller checks cpl_text_status. */
+/* Appends the complete configuration, in the order of the lists. `commented`: above each setting
+ * stand its sentence, its values and its default. cpl_yaml_parse, under a name without a folder,
+ * reads the same settings from it. The caller checks cpl_text_status. */
 void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *sections, size_t count,
                     bool commented);
 
-/* Makes the paths among the settings absolute, from the current folder: a configuration that is
- * written to another folder then means the same. */
+/* Makes the paths among the settings absolute, from the current folder. A configuration that is
+ * written to another folder then names the same files. */
 CPL_NODISCARD cpl_status cpl_yaml_absolute(void *joint, const cpl_section *sections, size_t count);
 
 #endif /* CPL_SETTINGS_YAML_H */

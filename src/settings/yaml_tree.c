@@ -155,8 +155,8 @@ done:
     return status;
 }
 
-/* Reads the members of a list or mapping, whose first event is the current one. Then the last one is
- * current. */
+/* Reads the members of a list or mapping, whose first event is the current one. Then the last one
+ * is current. */
 static cpl_status read_members(reader *in, json_t *parent, yaml_event_type_t end, int depth)
 {
     CPL_TRY(next(in));
@@ -245,10 +245,8 @@ cpl_status cpl_yaml_tree_parse(cpl_yaml_tree *tree, const char *name, const void
         drop_event(&in);
         yaml_parser_delete(&in.parser);
     }
-    if (status != CPL_OK)
-        cpl_yaml_tree_free(tree);
-    else
-        qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
+    if (status == CPL_OK) qsort(tree->places, tree->n_places, sizeof *tree->places, by_address);
+    if (status != CPL_OK) cpl_yaml_tree_free(tree);
     return status;
 }
 

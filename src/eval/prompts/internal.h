@@ -1,11 +1,10 @@
-/* internal.h - what the files of rows.h share, and from the rows of a split to questions: what those of
- * questions.h share.
+/* internal.h - declarations shared by the files of rows.h, and by the files of questions.h.
  *
- * Room:   eval/prompts. The first failure of a file is kept in its `status`, and from then on the file
- *         seems to end. So a reader checks `status` only if it must distinguish a failure from the
- *         end. questions_rows.c finds the files of a split and passes on its rows;
- *         prompt_builder.c makes a question, or a few-shot example, of one; fewshot.c makes the
- *         text before a question; questions.c joins them. */
+ * Room:   eval/prompts. The first failure of a file is kept in its `status`, and from then on the
+ *         file seems to end. A reader checks `status` only to distinguish a failure from the end.
+ *         questions_rows.c finds the files of a split and passes on its rows. prompt_builder.c
+ *         makes a question or a few-shot example of a row. fewshot.c makes the text before a
+ *         question. questions.c joins them. */
 #ifndef CPL_EVAL_PROMPTS_INTERNAL_H
 #define CPL_EVAL_PROMPTS_INTERNAL_H
 
@@ -189,13 +188,13 @@ typedef struct cpl_prompt_input {
     bool one_option; /* is enough */
 } cpl_prompt_input;
 
-/* Sets all of a question but its id. `before` is put before its context, and before that the
- * description if `described`. Texts are the pool's. CPL_ERR_INPUT: the row is a bad one. */
+/* Sets all members of a question except its id. `before` stands before its context, and the
+ * description before that if `described`. The pool owns the texts. CPL_ERR_INPUT: bad row. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_question(cpl_question *question, cpl_pool *pool,
                                                      const cpl_prompt_input *input,
                                                      const char *before, bool described);
 
-/* Appends a few-shot example. The same. */
+/* Appends a few-shot example. CPL_ERR_INPUT: the row is bad. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_fewshot(cpl_text *out, const cpl_prompt_input *input);
 
 /* ---- fewshot.c ---- */

@@ -156,16 +156,17 @@ struct cpl_request_kind {
     void (*add_to_sum)(SHA256_CTX *sum, const struct cpl_question *q);
 
     /* ---- eval/run ---- */
-    /* Checks that it fits into a window, before a model is loaded. */
+    /* Checks, before a model is loaded, that a question fits into the window. */
     cpl_status (*check)(struct cpl_encoding *e, const struct cpl_question *q);
-    int64_t (*count)(const struct cpl_question *q); /* for progress */
+    int64_t (*count)(const struct cpl_question *q); /* requests of a question, for progress */
     /* Sets `last` to the end of the block that begins at `first`. */
     cpl_status (*block_end)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);
-    /* The same; runs the block and passes its samples to the callbacks. */
+    /* Runs the block that begins at `first`, passes its samples to the callbacks and sets `last`
+     * to its end. */
     cpl_status (*run)(struct cpl_eval_runner_work *w, int64_t first, int64_t *last);
 
     /* ---- eval ---- */
-    /* The value of a metric in a sample; NULL: it has none. */
+    /* Returns the value of a metric in a sample, or NULL. */
     const json_t *(*value)(const json_t *sample, const cpl_metric_key *m, const char *headline);
 };
 

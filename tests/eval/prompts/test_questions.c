@@ -57,11 +57,11 @@ TEST(test_values)
     static const char task[] =
         "task: v\nsplits: {all: v.jsonl}\n"
         "fields: {a: a, b: b, c: \"c?\", d: \"d[1].x\", e: \"e[]\", f: \"f[]?\", g: g}\n"
-        "profiles: {p: {split: all, ask: generate, context: \"{a} {b} {c} {d} {g}\", answers: {x: "
-        "{reference: [\"{e}\", \"{f}\"]}}}}\n";
-    const char *data                    = data_with("v", "v.jsonl",
-                                                    "{\"a\": 12, \"b\": true, \"c\": null, \"d\": [{}, {\"x\": 0.1}], "
-                                                                       "\"e\": \"one\", \"g\": 1e300}\n");
+        "profiles: {p: {split: all, ask: generate, context: \"{a} {b} {c} {d} {g}\", "
+        "answers: {x: {reference: [\"{e}\", \"{f}\"]}}}}\n";
+    const char *data = data_with(
+        "v", "v.jsonl",
+        "{\"a\":12,\"b\":true,\"c\":null,\"d\":[{},{\"x\":0.1}],\"e\":\"one\",\"g\":1e300}\n");
     asked a                             = {0};
     const cpl_questions_options options = options_of(data);
     assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task), cpl_request_kinds));
