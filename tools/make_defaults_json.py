@@ -73,7 +73,7 @@ def faults_in_python(want):
 
 
 def faults_in_c(want):
-    """What cpl_erc_init sets, and what couplet.h says. All members but alpha and weight are 0, and an enumeration's 0 is
+    """Compares cpl_erc_init and couplet.h. All members but alpha and weight are 0, and the 0 of an enumeration is
     its first value."""
     body = re.search(r"void cpl_erc_init\(.*?\n}", pathlib.Path("src/model/couplet.c").read_text(), re.S)[0]
     made = {name: float(value) for name, value in re.findall(r"erc->(\w+)\s*= (\S+);", body)}

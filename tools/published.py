@@ -96,8 +96,8 @@ def number(value, digits):
 
 
 def cells(figures, commit):
-    """Returns the cells of a row, from the figures of the centred rows: means over the layers, z as the closing sentence
-    combines it, the median alpha_min. Cells that a sample does not give stay empty."""
+    """The figures of the centred rows: means over the layers, z as the verdict combines it, the median alpha_min. A cell
+    stays empty where a sample does not give its figure."""
     layers = figures["layers"]
     centred, one = [layer.get("centred", {}) for layer in layers], [layer.get("figures", {}) for layer in layers]
     z = [c["z"] for c in centred if isinstance(c.get("z"), (int, float))]

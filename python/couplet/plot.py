@@ -104,7 +104,7 @@ def draw_files(
     if missing:
         raise CannotDraw(f"there is no chart {missing[0]}; there are {', '.join(sorted(known)) or 'none'}")
     if len({target for _, _, target in plans}) < len(plans):
-        raise CannotDraw("two input files have one name, and so would their pictures: draw each to another --out")
+        raise CannotDraw("two input files have the same name, as would their pictures: draw each to another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for path, chart, target in plans:
