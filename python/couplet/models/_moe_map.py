@@ -403,7 +403,8 @@ def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
 def _raise(faults: list[str]) -> None:
     more = len(faults) - MOST_FAULTS
     if faults:
-        raise ValueError("\n".join(faults[:MOST_FAULTS] + ([f"and {more} more faults"] if more > 0 else [])))
+        others = [f"faults that are not shown: {more}"] if more > 0 else []
+        raise ValueError("; ".join(faults[:MOST_FAULTS] + others))
 
 
 def moe_map(path: str, config: Any, tensors: Sequence[tuple[str, str, Sequence[int]]]) -> MoeMap:

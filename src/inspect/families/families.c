@@ -336,13 +336,16 @@ static bool find_faults(map_builder *m, const char *first)
 
 cpl_status cpl_moe_map_fail(const cpl_moe_map *map)
 {
-    enum { SHOWN = 3 };
+    enum { SHOWN = 3, ROOM = 900 }; /* bytes, fewer than a recorded sentence may have */
     cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s", map->faults[0]);
-    for (int64_t i = 1; i < map->n_faults && i < SHOWN; i++)
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s\n%s", cpl_last_error(), map->faults[i]);
-    if (map->n_faults <= SHOWN) return status;
-    return CPL_FAIL(CPL_ERR_INPUT, "%s\nand %" PRId64 " more faults", cpl_last_error(),
-                    map->n_faults - SHOWN);
+    int64_t i         = 1;
+    for (; i < map->n_faults && i < SHOWN; i++) {
+        if (strlen(cpl_last_error()) + strlen(map->faults[i]) > ROOM) break;
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s; %s", cpl_last_error(), map->faults[i]);
+    }
+    if (i == map->n_faults) return status;
+    return CPL_FAIL(CPL_ERR_INPUT, "%s; faults that are not shown: %" PRId64, cpl_last_error(),
+                    map->n_faults - i);
 }
 
 /* ---- the whole ---- */

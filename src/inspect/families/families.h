@@ -94,8 +94,8 @@ CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored ten
                                           int64_t count, const cpl_moe_document *document);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
 
-/* CPL_ERR_INPUT with the map's faults, of which it has at least one: three of them, a line each, and
- * the number of the others. */
+/* CPL_ERR_INPUT with the map's faults, of which it has at least one: up to three, and the number of
+ * the others. */
 CPL_NODISCARD cpl_status cpl_moe_map_fail(const cpl_moe_map *map);
 
 /* Facts of a family that names and shapes of its tensors do not give. */

@@ -204,6 +204,20 @@ TEST(guesses_and_notes)
     cpl_moe_map_free(&map);
 }
 
+/* The error has three faults, the map all of them. */
+TEST(many_faults)
+{
+    cpl_moe_map map;
+    assert_fails(CPL_ERR_INPUT, "layer model.layers.2. has experts",
+                 moe_map_read(&map, &list, "{\"model_type\":\"odd\"}",
+                              "model.layers.{0-4}.mlp.experts.{0-5}.w1.weight BF16 20,32", false));
+    assert_non_null(strstr(cpl_last_error(), "; faults that are not shown: 2"));
+    assert_null(strstr(cpl_last_error(), "model.layers.3"));
+    assert_int_equal(map.n_faults, 5);
+    assert_int_equal(map.n_layers, 0);
+    cpl_moe_map_free(&map);
+}
+
 /* The fault of a stored tensor is a fault of its layer, and of no other layer. */
 TEST(stored_faults)
 {
