@@ -220,8 +220,8 @@ static size_t receive_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->text && t->text->failed ? 0 : length;
 }
 
-/* libcurl calls it about once a second; a result other than 0 ends the request. It discards the page
- * of a redirect, whose bytes are bounded here. */
+/* libcurl calls this about once a second, and ends the request if the result is not 0. libcurl discards
+ * the page of a redirect; its bytes are bounded here. */
 static int watch_request(void *ctx, curl_off_t all, curl_off_t got, curl_off_t up, curl_off_t sent)
 {
     cpl_http_request *t = ctx;
@@ -344,7 +344,7 @@ static void finish_request(cpl_http_request *t, CURLcode code, char *words)
 
 /* ---- handles ---- */
 
-/* Waits for a change, at most so long and at most a second; under the lock. */
+/* Waits for a change, at most the given seconds and at most one; under the lock. */
 static void wait_a_while(cpl_http *http, double seconds)
 {
     struct timespec until;
@@ -355,15 +355,22 @@ static void wait_a_while(cpl_http *http, double seconds)
     pthread_cond_timedwait(&http->changed, &http->lock, &until);
 }
 
-/* Sets the handle when its time has come; `end` says why there is none. */
+static double later(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Sets the handle once the request may be sent, or `end`. A hold that begins later than that, before
+ * this thread runs again, does not count: requests that waited for the same time are sent together. */
 static void take_handle(cpl_http *http, cpl_http_request *t)
 {
     pthread_mutex_lock(&http->lock);
+    double at = later(t->not_before, http->not_before);
     while (!http->stopped) {
-        const double at   = http->not_before > t->not_before ? http->not_before : t->not_before;
         const double left = at - cpl_seconds_now();
         if (left <= 0 && http->n_busy < CPL_HTTP_ACTIVE) break;
         wait_a_while(http, left > 0 ? left : 1);
+        if (left <= 0 || at > cpl_seconds_now()) at = later(at, http->not_before);
     }
     t->end = http->stopped ? CPL_HTTP_STOPPED : CPL_HTTP_DONE;
     if (!http->stopped) {
@@ -415,7 +422,8 @@ double cpl_http_hold(cpl_http *http, double until)
 {
     pthread_mutex_lock(&http->lock);
     const double before = http->not_before;
-    if (until > before) http->not_before = until;
+    http->not_before    = later(before, until);
+    pthread_cond_broadcast(&http->changed);
     pthread_mutex_unlock(&http->lock);
     return before;
 }

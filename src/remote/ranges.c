@@ -9,13 +9,14 @@
 #include "remote/internal.h"
 
 enum {
-    GAP = 1 << 17, /* bytes between two pieces that are read along: less than a request costs */
-    LEAST_RANGE = 1 << 22, /* the longest range, if there are not too many requests then */
-    MOST_RANGE  = 1 << 25,
-    MANY        = 16000,   /* requests */
-    HEADS       = 128,     /* files whose first bytes are held */
-    FIRST_STEP  = 1 << 19, /* bytes of the next request of such a file; then doubled */
-    MOST_STEP   = 1 << 22
+    GAP = 1 << 17, /* largest gap, in bytes, that is fetched along: it costs less than a request */
+    LEAST_RANGE =
+        1 << 22,          /* most bytes of a range, doubled up to MOST_RANGE while there are more */
+    MOST_RANGE = 1 << 25, /* than MANY ranges */
+    MANY       = 16000,
+    HEADS      = 128,     /* files whose first bytes are held */
+    FIRST_STEP = 1 << 19, /* bytes of the second request of a header; doubled up to MOST_STEP */
+    MOST_STEP  = 1 << 22
 };
 
 /* Ranges this many bytes before the one that is read are not expected to be read any more. */
@@ -44,7 +45,7 @@ static void free_bytes(cpl_remote *r, cpl_remote_range *range)
     pthread_cond_broadcast(&r->changed);
 }
 
-/* Keeps a range in the cache; the lock is left meanwhile. A cache that cannot be written is named
+/* Keeps a range in the cache; the lock is released meanwhile. A cache that cannot be written is named
  * once. */
 static void keep_range(cpl_remote *r, const cpl_remote_file *file, const cpl_remote_range *range)
 {
@@ -58,17 +59,20 @@ static void keep_range(cpl_remote *r, const cpl_remote_file *file, const cpl_rem
     if (r->site.log) cpl_log_warn(r->site.log, "nothing more is kept: %s", cpl_last_error());
 }
 
-/* Fetches a range, or loads it from the cache; the lock is left meanwhile. */
-static void bring(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *range)
+/* Fetches a range, or loads it from the cache; the lock is released meanwhile. */
+static void fetch_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *range)
 {
-    cpl_fetch_file facts = file->facts;
-    const size_t bytes   = (size_t)length_of(range);
-    cpl_fetch fetch      = {.site = &r->site, .file = &file->facts, .begin = range->begin};
-    bool loaded          = false;
-    range->state         = CPL_REMOTE_REQUESTED;
-    range->status        = CPL_ERR_MEMORY;
-    fetch.bytes          = bytes;
-    fetch.out = range->out = cpl_alloc(bytes);
+    const cpl_fetch_file facts = file->facts;
+    const size_t bytes         = (size_t)length_of(range);
+    bool loaded                = false;
+    range->state               = CPL_REMOTE_REQUESTED;
+    range->status              = CPL_ERR_MEMORY;
+    range->out                 = cpl_alloc(bytes);
+    cpl_fetch fetch            = {.site  = &r->site,
+                                  .file  = &file->facts,
+                                  .begin = range->begin,
+                                  .bytes = bytes,
+                                  .out   = range->out};
     if (range->out) {
         r->held += bytes;
         pthread_mutex_unlock(&r->site.lock);
@@ -100,8 +104,17 @@ static bool is_full(const cpl_remote *r, const cpl_remote_range *range)
     return r->held && r->held + length_of(range) > CPL_REMOTE_BUFFER;
 }
 
+/* The next range of the plan, if it fits into the buffer; NULL: none now. */
+static cpl_remote_range *next_planned(cpl_remote *r)
+{
+    const cpl_remote_plan *plan = &r->plan;
+    while (r->next < plan->count && plan->ranges[r->next].state != CPL_REMOTE_WAITING) r->next++;
+    if (r->site.down || r->next == plan->count || is_full(r, &plan->ranges[r->next])) return NULL;
+    return &plan->ranges[r->next];
+}
+
 /* The range to fetch next, and its file: the oldest first bytes that are wanted, else the next range
- * of the plan that fits into the buffer. NULL: none now. */
+ * of the plan. NULL: none now. */
 static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
 {
     cpl_remote_range *head = NULL;
@@ -110,16 +123,10 @@ static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
         head  = &f->head;
         *file = f;
     }
-    if (head || !r->is_reading || r->site.down) return head;
-    for (; r->next < r->plan.count; r->next++) {
-        cpl_remote_range *range = &r->plan.ranges[r->next];
-        if (range->state != CPL_REMOTE_WAITING) continue;
-        if (is_full(r, range)) return NULL;
-        *file = file_of(range);
-        r->next++;
-        return range;
-    }
-    return NULL;
+    if (head || !r->is_reading) return head;
+    cpl_remote_range *range = next_planned(r);
+    if (range) *file = file_of(range);
+    return range;
 }
 
 static void *fetch_ranges(void *ctx)
@@ -130,7 +137,7 @@ static void *fetch_ranges(void *ctx)
         cpl_remote_file *file;
         cpl_remote_range *range = next_range(r, &file);
         if (range)
-            bring(r, file, range);
+            fetch_range(r, file, range);
         else
             pthread_cond_wait(&r->changed, &r->site.lock);
     }
@@ -138,7 +145,7 @@ static void *fetch_ranges(void *ctx)
     return NULL;
 }
 
-/* Under the lock. Signals are for the other threads. Without workers, readers fetch. */
+/* Starts the workers, with all signals blocked; under the lock. If none starts, readers fetch. */
 static void start_workers(cpl_remote *r)
 {
     sigset_t all, before;
@@ -166,15 +173,15 @@ void cpl_remote_stop(cpl_remote *r)
 /* ---- reading from a range, under the site's lock ---- */
 
 /* Whether a worker will fetch the range soon. */
-static bool is_coming(const cpl_remote *r, const cpl_remote_range *range)
+static bool is_coming(cpl_remote *r, const cpl_remote_range *range)
 {
-    const bool planned = range->source != NULL;
     if (range->state != CPL_REMOTE_WAITING || !r->n_workers) return false;
-    return !planned || (range - r->plan.ranges >= r->next && !is_full(r, range) && !r->site.down);
+    const cpl_remote_range *next = range->source ? next_planned(r) : range;
+    return next && next <= range;
 }
 
-/* Makes room in a full buffer: it may hold ranges of layers that were left out. One that is read
- * later all the same is fetched again. */
+/* Makes room in a full buffer, which may hold ranges of layers that were left out. If such a range is
+ * read later, it is fetched again. */
 static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
 {
     uint64_t distance = 0;
@@ -196,12 +203,12 @@ static void await_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *
             pthread_cond_wait(&r->changed, &r->site.lock);
         } else {
             drop_unread(r, range);
-            bring(r, file, range);
+            fetch_range(r, file, range);
         }
     }
 }
 
-/* Copies bytes of a range once they are there; the lock is left meanwhile. */
+/* Copies bytes of a range when it is ready; the lock is released meanwhile. */
 static cpl_status copy_range(cpl_remote *r, cpl_remote_range *range, void *out, size_t bytes,
                              uint64_t offset)
 {

@@ -44,90 +44,115 @@ def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **
     return text
 
 
-# ---- ranges ----
+# ---- what servers do wrong ----
 
 CHANGED = "the file changed in between [(]its {} is not what it was[)]: begin again once it stays as it is"
-WHOLE = r"127.0.0.2:\d+ sends no ranges: it answered with the whole file, and was stopped at once"
-OTHER = r'127.0.0.2:\d+ answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
-LOST = r"the connection with 127.0.0.2:\d+ was lost 5 times in a row: "
-UNREACHED = r"cannot reach 127.0.0.2:\d+: .* [(]5 tries[)]"
+STORE, HUB, RANGE = r"127.0.0.2:\d+ ", r"127.0.0.1:\d+ ", r"bytes \d+-\d+/\d+"
+WHOLE = STORE + "sends no ranges: it answered with the whole file, and was stopped at once"
+OTHER = STORE + r'answered with other bytes than those asked for: "{}" for bytes \d+ to \d+'
+ENDLESS = STORE + 'does not say how long it is: "'
+LOST = f"the connection with {STORE}was lost 5 times in a row: "
+FAILED = r"the request to {}:\d+ failed: "
+HEADERS = FAILED + "its answer is a header without an end"
+DAYS = STORE + "asks to wait for more than a day [(]429[)]: try again later"
+REFUSED = STORE[:-1] + ", to which the hub leads, refuses it [(]{}[)], by a new way too"
+STRANGER, ABSENT = "refuses it [(]{}[)]: there is no such repository", "has no such file [(]{}[)]"
+ESCAPED = r".*; it says \"an error \\x1b\[31min red\\x1b\]0;title\\x07\""
+LOOP = r"a redirect loop: after 10 redirects {}gives another one"
+ASTRAY = HUB + "redirects to a place that is not allowed: "
+OPEN, SCHEME, UNCLEAR = '"http://127.0.0.1:9/x" is not encrypted', ": is neither https:// nor http://", '"{}" is no URL'
+TENSORS = {"host": "hub", "path": r"resolve/.*\.safetensors$"}
+CONFIG, ANY = {"host": "hub", "path": "config.json"}, {"path": "resolve|repos"}
 
-
-def check_ranges(one, plain):
-    for place, name in (("hf://org/model", "hub"), (plain, "folder")):
-        for what, pattern, fault in (
-            ("the whole file", WHOLE, wrongly.ignores_ranges),
-            ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly),
-            ("a file without end", WHOLE, wrongly.never_ends),
-            (
-                "416",
-                r"127.0.0.2:\d+ has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)",
-                wrongly.not_satisfiable,
-            ),
-        ):
-            faulty(one, f"{name}: {what}", pattern, fault, place=place)
-    said = r"bytes \d+-\d+/\d+"
-    for what, pattern, fault in (
-        ("another range", OTHER.format(said), wrongly.other_range),
-        ("another size", CHANGED.format("length"), wrongly.other_size),
-        ("no Content-Range", OTHER.format(""), wrongly.unsaid_range),
-        ("a shorter range", OTHER.format(said), wrongly.shorter(9)),
-        (
-            "more than the range",
-            r"127.0.0.2:\d+ sends more than the \d+ bytes that were asked for, and was stopped",
-            wrongly.goes_on,
-        ),
+# Of each group: the fault, the sentence about it, the server's function, and which requests meet it. Where libcurl gives
+# the reason, its words are not those of all of its versions.
+FAULTS = {
+    "beginnings": [
+        ("the whole file", WHOLE, wrongly.ignores_ranges, {}),
+        ("the whole file, endless", WHOLE, wrongly.ignores_ranges_endlessly, {}),
+        ("a file without end", WHOLE, wrongly.never_ends, {}),
+        ("416", STORE + "has no bytes 0 to 262143 of it [(]416[)](?: [(]nor can|$)", wrongly.not_satisfiable, {}),
+    ],
+    "ranges": [
+        ("another range", OTHER.format(RANGE), wrongly.other_range, {"skip": 3}),
+        ("another size", CHANGED.format("length"), wrongly.other_size, {"skip": 3}),
+        ("no Content-Range", OTHER.format(""), wrongly.unsaid_range, {"skip": 3}),
+        ("a shorter range", OTHER.format(RANGE), wrongly.shorter(9), {"skip": 3}),
+        ("more", STORE + r"sends more than the \d+ bytes that were asked for, and", wrongly.goes_on, {"skip": 3}),
         *(
-            (f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text))
+            (f"Content-Range {text!r}", OTHER.format(re.escape(text)), wrongly.senseless_range(text), {"skip": 3})
             for text in ("bytes 0-99999999999999999999/12", "lines 1-2/3", "bytes -5--1/9", "")
         ),
-        *(
-            (
-                f"Content-Range {text!r}",
-                r'127.0.0.2:\d+ does not say how long it is: "' + re.escape(text),
-                wrongly.senseless_range(text),
-            )
-            for text in ("bytes 0-9/*", "bytes */*")
+        ("bytes 0-9/*", ENDLESS + r"bytes 0-9/\*", wrongly.senseless_range("bytes 0-9/*"), {"skip": 3}),
+        ("bytes */*", ENDLESS + r"bytes \*/\*", wrongly.senseless_range("bytes */*"), {"skip": 3}),
+        ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9), {"skip": 3}),
+        ("a size of the hub's", r"hub and store disagree on its length [(]X", wrongly.says(X_Linked_Size="5"), TENSORS),
+        ("gzip", STORE + "sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, {"skip": 1}),
+    ],
+    "connections": [
+        ("always cut", LOST, wrongly.cut(1000), {"skip": 2}),
+        ("always hung up", f"cannot reach {STORE[:-1]}: .* [(]5 tries[)]", wrongly.hangs_up, {"skip": 2}),
+        ("no HTTP", FAILED.format("127.0.0.2") + "Received HTTP/0.9", wrongly.garbage, {"skip": 2}),
+        ("headers without end", HEADERS.format("127.0.0.2"), wrongly.endless_headers, {"skip": 1}),
+        ("a header of 8 MB", FAILED.format("127.0.0.2"), wrongly.long_header(), {"skip": 1}),
+        ("the hub's headers without end", HEADERS.format("127.0.0.1"), wrongly.endless_headers, CONFIG),
+    ],
+    "statuses": [
+        (
+            "429 always",
+            STORE + "answered 429, 8 times in a row: too many requests; try",
+            wrongly.retry_after(429, 1),
+            {},
         ),
-        ("always short", LOST + "it sends fewer bytes than it says", wrongly.falls_short(9)),
-    ):
-        faulty(one, what, pattern, fault, skip=3)
-    faulty(
-        one,
-        "another size in the hub's answer",
-        r"hub and store disagree on its length [(]X-Linked-Size[)]",
-        wrongly.says(X_Linked_Size="5"),
-        host="hub",
-        path=r"resolve/.*\.safetensors$",
-    )
-    faulty(
-        one, "gzip", r"127.0.0.2:\d+ sends it compressed, so that ranges of it mean nothing", wrongly.gzipped, skip=1
-    )
+        ("429 for days", DAYS, wrongly.retry_after(429, 500000), {}),
+        ("429 for ever", DAYS, wrongly.retry_after(429, 10**30), {}),
+        ("500 always", STORE + "answered 500, 5 times in a row", wrongly.retry_after(500, 0), {}),
+        ("418", STORE + "answered 418 ", wrongly.status(418), {}),
+        ("204", STORE + "answered 204 ", wrongly.status(204), {}),
+        ("302 to nowhere", STORE + "answered 302 without a place to go to ", wrongly.status(302), {}),
+        ("401 of the store", REFUSED.format(401), wrongly.screams(401), ANY | {"host": "store"}),
+        ("403 of the store", REFUSED.format(403), wrongly.screams(403), ANY | {"host": "store"}),
+        ("404 of the store", STORE + ABSENT.format(404) + ESCAPED, wrongly.screams(404), ANY | {"host": "store"}),
+        ("401 of the hub", HUB + STRANGER.format(401) + ESCAPED, wrongly.screams(401), ANY | {"host": "hub"}),
+        ("403 of the hub", HUB + STRANGER.format(403) + ESCAPED, wrongly.screams(403), ANY | {"host": "hub"}),
+        ("404 of the hub", HUB + ABSENT.format(404) + ESCAPED, wrongly.screams(404), ANY | {"host": "hub"}),
+    ],
+    "redirects": [
+        *(
+            (f"a {what} of {how}", LOOP.format(name), fault, how)
+            for what, fault in (("loop", wrongly.loops), ("long way", wrongly.wanders))
+            for name, how in (
+                (HUB, {"host": "hub", "path": "resolve/"}),
+                (HUB, {"host": "hub", "path": "resolve-cache"}),
+                (STORE, {}),
+            )
+        ),
+        *(
+            (place, ASTRAY + why, wrongly.redirects(place), TENSORS)
+            for place, why in (
+                ("http://127.0.0.1:9/x", OPEN),
+                ("http://127.0.0.1:9/x?Signature=secret", OPEN),
+                ("file:///etc/passwd", "file:///etc/passwd" + SCHEME),
+                ("gopher://127.0.0.1:9/", "gopher://127.0.0.1:9/" + SCHEME),
+                ("ftp://127.0.0.1/x", "ftp://127.0.0.1/x" + SCHEME),
+                ("//", UNCLEAR.format("//")),
+                ("https://", UNCLEAR.format("https://")),
+                ("javascript:alert(1)", UNCLEAR.format(r"javascript:alert\(1\)")),
+                ("https://user:word@127.0.0.1:9/x", UNCLEAR.format("https://127.0.0.1:9/x")),
+            )
+        ),
+    ],
+}
 
 
-# ---- connections ----
+def check_faults(one, group, place="hf://org/model"):
+    """No content of a local file and no password is printed."""
+    for what, pattern, fault, how in FAULTS[group]:
+        text = faulty(one, f"{place}: {what}", pattern, fault, place=place, **how)
+        check("root:" not in text and "word@" not in text, f"{what}: {text}")
 
 
-def check_connections(one):
-    """Where libcurl gives the reason, its words are not those of all of its versions."""
-    failed = r"the request to {}:\d+ failed: "
-    endless = failed + "its answer is a header without an end"
-    for what, pattern, fault in (
-        ("always cut", LOST, wrongly.cut(1000)),
-        ("always hung up", UNREACHED, wrongly.hangs_up),
-        ("no HTTP", failed.format("127.0.0.2") + "Received HTTP/0.9", wrongly.garbage),
-    ):
-        faulty(one, what, pattern, fault, skip=2)
-    faulty(one, "headers without end", endless.format("127.0.0.2"), wrongly.endless_headers, skip=1)
-    faulty(one, "a header of 8 MB", failed.format("127.0.0.2"), wrongly.long_header(), skip=1)
-    faulty(
-        one,
-        "headers of the hub without end",
-        endless.format("127.0.0.1"),
-        wrongly.endless_headers,
-        host="hub",
-        path="config.json",
-    )
+def check_unreachable(one):
     one.fails(
         "cannot reach 127.0.0.1:9: Failed to connect to 127.0.0.1 port 9.* [(]5 tries[)]",
         "hf://org/model",
@@ -180,50 +205,6 @@ def check_gated(one):
     )
     for word, env in (("hf://org/none", {"HF_TOKEN": OUTSIDER}), ("hf://org/model@v3", {})):
         one.fails(rf"{word}: 127.0.0.1:\d+ has no such repository or revision [(]404[)]", word, env=env)
-
-
-def check_statuses(one):
-    servers, store = one.servers, r"127.0.0.2:\d+ "
-    faulty(
-        one,
-        "429 always",
-        store + "answered 429, 8 times in a row: too many requests; try again later",
-        wrongly.retry_after(429, 1),
-    )
-    faulty(
-        one,
-        "429 for days",
-        store + "asks to wait for more than a day [(]429[)]: try again later",
-        wrongly.retry_after(429, 500000),
-    )
-    faulty(
-        one,
-        "429 for ever",
-        store + "asks to wait for more than a day [(]429[)]: try again later",
-        wrongly.retry_after(429, 10**30),
-    )
-    faulty(one, "500 always", store + "answered 500, 5 times in a row", wrongly.retry_after(500, 0))
-    for code in (418, 204):
-        faulty(one, str(code), store + f"answered {code} ", wrongly.status(code))
-    check(len(servers.seen) == 0, "the record was not cleared")
-    away = r"127.0.0.2:\d+, to which the hub leads, refuses it [(]{}[)], by a new way too"
-    for host, code, pattern in (
-        ("store", 401, away),
-        ("store", 403, away),
-        ("store", 404, store + "has no such file [(]{}[)]"),
-        ("hub", 401, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
-        ("hub", 403, r"127.0.0.1:\d+ refuses it [(]{}[)]: there is no such repository"),
-        ("hub", 404, r"127.0.0.1:\d+ has no such file [(]{}[)]"),
-    ):
-        says = r"{}.*; it says \"an error \\x1b\[31min red\\x1b\]0;title\\x07\"" if pattern is not away else "{}"
-        faulty(
-            one,
-            f"{code} of the {host} with a long text",
-            says.format(pattern.format(code)),
-            wrongly.screams(code),
-            host=host,
-            path="resolve|repos",
-        )
 
 
 def check_nearest(one, made):
@@ -307,45 +288,6 @@ def check_buckets(one, made):
         what="a required file, refused",
     )
     servers.clear()
-
-
-# ---- redirects ----
-
-
-def check_redirects(one):
-    for host, path, name in (
-        ("hub", "resolve/", "127.0.0.1"),
-        ("hub", "resolve-cache", "127.0.0.1"),
-        ("store", "safetensors", "127.0.0.2"),
-    ):
-        loop = rf"a redirect loop: after 10 redirects {name}:\d+ gives another one"
-        faulty(one, f"a loop of the {host}", loop, wrongly.loops, host=host, path=path)
-        faulty(one, f"a long way through the {host}", loop, wrongly.wanders, host=host, path=path)
-    open_way, foreign, unclear = (
-        '"http://127.0.0.1:9/x" is not encrypted',
-        "{}: is neither https:// nor http://",
-        '"{}" is no URL',
-    )
-    for place, why in (
-        ("http://127.0.0.1:9/x", open_way),
-        ("file:///etc/passwd", foreign),
-        ("gopher://127.0.0.1:9/", foreign),
-        ("ftp://127.0.0.1/x", foreign),
-        ("//", unclear),
-        ("https://", unclear),
-        ("javascript:alert(1)", unclear),
-        ("https://user:word@127.0.0.1:9/x", '"https://127.0.0.1:9/x" is no URL'),
-        ("http://127.0.0.1:9/x?Signature=secret", open_way),
-    ):
-        text = faulty(
-            one,
-            f"a redirect to {place}",
-            r"127.0.0.1:\d+ redirects to a place that is not allowed: " + why.format(re.escape(place)),
-            wrongly.redirects(place),
-            host="hub",
-            path=r"resolve/.*\.safetensors$",
-        )
-        check("root:" not in text and "word" not in text, f"a redirect to {place}: {text}")
 
 
 # ---- files ----
@@ -680,14 +622,17 @@ def body(one):
     plain = one.servers.serve("plain", made.folder)
     remote_case.groups(
         {
-            "ranges": lambda: check_ranges(one, plain),
-            "connections": lambda: check_connections(one),
+            "beginnings": lambda: check_faults(one, "beginnings"),
+            "folders": lambda: check_faults(one, "beginnings", plain),
+            "ranges": lambda: check_faults(one, "ranges"),
+            "connections": lambda: check_faults(one, "connections"),
+            "unreachable": lambda: check_unreachable(one),
             "certificates": lambda: check_certificates(one),
             "gated": lambda: check_gated(one),
-            "statuses": lambda: check_statuses(one),
+            "statuses": lambda: check_faults(one, "statuses"),
             "nearest": lambda: check_nearest(one, made),
             "buckets": lambda: check_buckets(one, made),
-            "redirects": lambda: check_redirects(one),
+            "redirects": lambda: check_faults(one, "redirects"),
             "changes": lambda: check_changes(one, made),
             "tags": lambda: check_tags(one, made),
             "indexes": lambda: check_indexes(one, made),
