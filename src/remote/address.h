@@ -1,8 +1,8 @@
 /* address.h - URLs: which are allowed, their hosts, and names of files as parts of them.
  *
- * Room:           remote.
- * Allowed URLs:   https://, and for tests http:// to this machine (localhost, 127.0.0.0/8, ::1).
- *                 Neither has a user name or a password. */
+ * Room: remote.
+ * Allowed URLs: https://, and for tests http:// to this machine (localhost, 127.0.0.0/8, ::1).
+ *   Neither has a user name or a password. */
 #ifndef CPL_REMOTE_ADDRESS_H
 #define CPL_REMOTE_ADDRESS_H
 
@@ -16,12 +16,12 @@
  * (?...) or fragment (#...). The sentence begins with the URL. */
 CPL_NODISCARD cpl_status cpl_address_check_given(const char *url);
 
-/* Checks the Location of a redirect in the answer from the address `from`. The address that it means
- * must be allowed, and must not lead from https to http. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
+/* Checks the Location of a redirect in the answer from the address `from`. The address that it
+ * means must be allowed, and must not lead from https to http. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_address_check_redirect(const char *from, const char *location);
 
-/* Whether scheme, host and port are written alike; a default port that one of them leaves out counts
- * as another. */
+/* Whether scheme, host and port are written alike; a default port that one of them leaves out
+ * counts as another. */
 bool cpl_address_is_same_host(const char *a, const char *b);
 
 /* Sets `out` to "host:port" of the URL, for messages; returns `out`. */

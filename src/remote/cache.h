@@ -1,11 +1,11 @@
 /* cache.h - ranges of files kept in a folder, so that an interrupted inspection goes on.
  *
- * Room:          remote.
- * Key:           URL, tag, X-Linked-ETag and range. A file that has changed has another key. A file
- *                whose server gives neither a strong ETag nor Last-Modified is not kept.
- * File format:   each range is a file: "couplet range 1\n", the key as a line, XXH3 of the bytes as
- *                16 hex digits and a line end, the bytes. Its name is XXH3 (128 bits) of the two
- *                lines, and ".range". A damaged file counts as absent. */
+ * Room: remote.
+ * Key: URL, tag, X-Linked-ETag and range. A file that has changed has another key. A file whose
+ *   server gives neither a strong ETag nor Last-Modified is not kept.
+ * File format: each range is a file: "couplet range 1\n", the key as a line, XXH3 of the bytes as
+ *   16 hex digits and a line end, the bytes. Its name is XXH3 (128 bits) of the two lines, and
+ *   ".range". A damaged file counts as absent. */
 #ifndef CPL_REMOTE_CACHE_H
 #define CPL_REMOTE_CACHE_H
 

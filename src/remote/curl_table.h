@@ -1,8 +1,8 @@
 /* curl_table.h - the functions of libcurl that are used, found when they are first needed.
  *
- * Room:      remote, inside it: http.c and address.c.
- * Loading:   a program that is linked to libcurl loads it and twenty more libraries at each start of
- *            any verb, which takes 12 ms. A machine without libcurl runs all other verbs. */
+ * Room: remote, inside it: http.c and address.c.
+ * Loading: a program that is linked to libcurl loads it and twenty more libraries at each start of
+ *   any verb, which takes 12 ms. A machine without libcurl runs all other verbs. */
 #ifndef CPL_REMOTE_CURL_TABLE_H
 #define CPL_REMOTE_CURL_TABLE_H
 
@@ -36,8 +36,8 @@ typedef struct cpl_curl_table {
 #undef CPL_CURL_MEMBER
 } cpl_curl_table;
 
-/* Sets the table, which stays for the life of the process. CPL_ERR_IO if there is no libcurl, or one
- * before 7.85; the sentence says what to install. */
+/* Sets the table, which stays for the life of the process. CPL_ERR_IO if there is no libcurl, or
+ * one before 7.85; the sentence says what to install. */
 CPL_NODISCARD cpl_status cpl_curl_table_load(const cpl_curl_table **curl);
 
 #endif /* CPL_REMOTE_CURL_TABLE_H */

@@ -47,11 +47,6 @@ static cpl_status end_well(cpl_fetch *f)
     return CPL_OK;
 }
 
-static const char *host_of(const cpl_fetch *f)
-{
-    return f->request.host;
-}
-
 /* "; it says "..."", from a hub's header. */
 static const char *quote_error(char out[300], const cpl_http_answer *a)
 {
@@ -101,7 +96,7 @@ static cpl_status repeat_after(cpl_fetch *f, double seconds)
             f,
             "%s is too slow: it has sent %zu bytes in %.0f seconds, the most that is waited "
             "for; try again later",
-            host_of(f), f->got, f->spent);
+            f->request.host, f->got, f->spent);
     f->not_before = cpl_seconds_now() + seconds;
     return CPL_OK;
 }
@@ -121,15 +116,15 @@ static cpl_status try_again(cpl_fetch *f)
     f->fresh = 0;
     if (f->tries < MOST_TRIES) {
         if (!answered && !f->site->unreachable_named && f->site->log)
-            cpl_log_warn(f->site->log, "cannot reach %s: %s; trying again", host_of(f), why);
+            cpl_log_warn(f->site->log, "cannot reach %s: %s; trying again", f->request.host, why);
         f->site->unreachable_named |= !answered;
         return repeat_after(f, backed_off(f->tries++));
     }
     if (answered)
-        return GIVE_UP(f, "the connection with %s was lost %d times in a row: %s", host_of(f),
+        return GIVE_UP(f, "the connection with %s was lost %d times in a row: %s", f->request.host,
                        MOST_TRIES + 1, why);
     const cpl_status status =
-        GIVE_UP(f, "cannot reach %s: %s (%d tries)", host_of(f), why, MOST_TRIES + 1);
+        GIVE_UP(f, "cannot reach %s: %s (%d tries)", f->request.host, why, MOST_TRIES + 1);
     if (!f->site->down) f->site->down = cpl_text_copy(cpl_last_error());
     return status;
 }
@@ -141,19 +136,19 @@ static cpl_status wait_and_try(cpl_fetch *f)
     const double now = cpl_seconds_now(), own = backed_off(f->tries);
     const double seconds = a->retry_after > own ? a->retry_after : own; /* a past date: no wait */
     if (seconds > A_DAY)
-        return GIVE_UP(f, "%s asks to wait for more than a day (%ld): try again later", host_of(f),
-                       a->code);
+        return GIVE_UP(f, "%s asks to wait for more than a day (%ld): try again later",
+                       f->request.host, a->code);
     if (seconds > LONGEST_WAIT)
-        return GIVE_UP(f, "%s asks to wait %.0f seconds (%ld): try again then", host_of(f), seconds,
-                       a->code);
+        return GIVE_UP(f, "%s asks to wait %.0f seconds (%ld): try again then", f->request.host,
+                       seconds, a->code);
     /* A server that says it is busy is given more time than one that fails. */
     const bool busy = a->code == 429 || a->code == 503;
     if (f->tries++ >= (busy ? MOST_WAITS : MOST_TRIES))
-        return GIVE_UP(f, "%s answered %ld, %d times in a row%s", host_of(f), a->code, f->tries,
-                       a->code == 429 ? ": too many requests; try again later" : "");
+        return GIVE_UP(f, "%s answered %ld, %d times in a row%s", f->request.host, a->code,
+                       f->tries, a->code == 429 ? ": too many requests; try again later" : "");
     const double before = cpl_http_hold(f->site->http, now + seconds);
     if (seconds >= 2 && now + seconds > before + 1 && f->site->log)
-        cpl_log_warn(f->site->log, "%s asks to wait %.0f seconds (%ld)", host_of(f), seconds,
+        cpl_log_warn(f->site->log, "%s asks to wait %.0f seconds (%ld)", f->request.host, seconds,
                      a->code);
     return repeat_after(f, seconds);
 }
@@ -259,11 +254,11 @@ static cpl_status refuse_denied(cpl_fetch *f)
     char says[300];
     quote_error(says, a);
     if (hub && !cpl_address_is_same_host(place, hub))
-        return REFUSE(f, "%s, to which the hub leads, refuses it (%ld)%s", host_of(f), a->code,
+        return REFUSE(f, "%s, to which the hub leads, refuses it (%ld)%s", f->request.host, a->code,
                       f->renewals ? ", by a new way too" : "");
     if (!hub)
         return stop(f, a->code == 403 ? CPL_FETCH_DENIED : CPL_FETCH_FAILED, CPL_ERR_INPUT,
-                    "%s refuses it (%ld)%s", host_of(f), a->code,
+                    "%s refuses it (%ld)%s", f->request.host, a->code,
                     a->code == 401 ? ": it asks for a login, and none is sent to a web server"
                                    : "");
     if (f->request.token)
@@ -272,11 +267,11 @@ static cpl_status refuse_denied(cpl_fetch *f)
             "%s refuses it (%ld) with the token that was sent: if the model is gated, "
             "accept its terms on %s/%s with the account of that token; HF_TOKEN is another "
             "one%s",
-            host_of(f), a->code, hub, f->site->repository, says);
+            f->request.host, a->code, hub, f->site->repository, says);
     return REFUSE(f,
                   "%s refuses it (%ld): there is no such repository, or it is private or gated: "
                   "accept its terms on %s/%s, then set HF_TOKEN to a token that may read it%s",
-                  host_of(f), a->code, hub, f->site->repository, says);
+                  f->request.host, a->code, hub, f->site->repository, says);
 }
 
 /* 416, which is right for an empty file only. */
@@ -289,7 +284,7 @@ static cpl_status refuse_range(cpl_fetch *f)
         const char *what     = cpl_fetch_compare(f);
         return what ? refuse_change(f, what) : end_well(f);
     }
-    return REFUSE(f, "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416)%s", host_of(f),
+    return REFUSE(f, "%s has no bytes %" PRIu64 " to %" PRIu64 " of it (416)%s", f->request.host,
                   t->begin, t->begin + t->bytes - 1,
                   f->file->known ? ": the file became shorter" : "");
 }
@@ -306,9 +301,9 @@ static cpl_status judge_code(cpl_fetch *f)
     if (code >= 400 && code < 500 && may_renew(f)) return renew_address(f);
     if (code == 401 || code == 403) return refuse_denied(f);
     if (code == 404 || code == 410)
-        return stop(f, CPL_FETCH_ABSENT, CPL_ERR_INPUT, "%s has no such file (%ld)%s", host_of(f),
-                    code, says);
-    return REFUSE(f, "%s answered %ld%s%s", host_of(f), code,
+        return stop(f, CPL_FETCH_ABSENT, CPL_ERR_INPUT, "%s has no such file (%ld)%s",
+                    f->request.host, code, says);
+    return REFUSE(f, "%s answered %ld%s%s", f->request.host, code,
                   code / 100 == 3 ? " without a place to go to" : "", says);
 }
 
@@ -332,7 +327,8 @@ static cpl_status judge(cpl_fetch *f)
 
 /* ---- requests ---- */
 
-/* Sets the next request. Its address is the one after redirects, if that is known. Under the lock. */
+/* Sets the next request. Its address is the one after redirects, if that is known. Under the
+ * lock. */
 static cpl_status prepare(cpl_fetch *f, char **url)
 {
     const cpl_fetch_site *site = f->site;

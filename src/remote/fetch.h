@@ -1,24 +1,23 @@
 /* fetch.h - a range of a file, or a small file as a whole, fetched by as many requests as it takes.
  *
- * Room:            remote.
- * Consistency:     the first answer gives the length of the file and its tag, which is its strong
- *                  ETag or else its Last-Modified. Every later answer must give the same length and
- *                  tag: a file that changed in between is an error. If a hub redirects to another
- *                  host than before, the hub's X-Linked-ETag must be the same (fetch_compare.c). A
- *                  server without strong ETags is named in a warning.
- * Resuming:        after a cut the bytes that came are kept, and the rest is requested. A whole file
- *                  is resumed too if its length and tag are known. If it changed before anybody read
- *                  it, it is read again from its start.
- * Redirects:       the address after all redirects is kept for the file, so that each range takes
- *                  one request. If that address is refused later, because a signed URL expired, the
- *                  file's own address is requested again.
- * Waiting:         a lost connection is tried again after 0.5, 1, 2 and 4 seconds. Retry-After is
- *                  obeyed up to ten minutes, by all requests of the site.
- * Time:            the requests of a fetch may take `patience` seconds, and as long as a slow line
- *                  needs for its bytes. A fetch that is slower than such a line is named in a warning
- *                  every 30 seconds.
- * Authentication:  the token goes to the site's endpoint alone: the same scheme, host and port.
- * Thread safety:   any number of threads may fetch; the site's lock is taken here. */
+ * Room: remote.
+ * Consistency: the first answer gives the length of the file and its tag, which is its strong ETag
+ *   or else its Last-Modified. Every later answer must give the same length and tag: a file that
+ *   changed in between is an error. If a hub redirects to another host than before, the hub's
+ *   X-Linked-ETag must be the same (fetch_compare.c). A server without strong ETags is named in a
+ *   warning.
+ * Resuming: after a cut the bytes that came are kept, and the rest is requested. A whole file is
+ *   resumed too if its length and tag are known. If it changed before anybody read it, it is read
+ *   again from its start.
+ * Redirects: the address after all redirects is kept for the file, so that each range takes one
+ *   request. If that address is refused later, because a signed URL expired, the file's own address
+ *   is requested again.
+ * Waiting: a lost connection is tried again after 0.5, 1, 2 and 4 seconds. Retry-After is obeyed up
+ *   to ten minutes, by all requests of the site.
+ * Time: the requests of a fetch may take `patience` seconds, and as long as a slow line needs for
+ *   its bytes. A fetch that is slower than such a line is named in a warning every 30 seconds.
+ * Authentication: the token goes to the site's endpoint alone: the same scheme, host and port.
+ * Thread safety: any number of threads may fetch; the site's lock is taken here. */
 #ifndef CPL_REMOTE_FETCH_H
 #define CPL_REMOTE_FETCH_H
 

@@ -1,8 +1,8 @@
 /* fetch_compare.c - whether an answer is of the file of the first answer; see fetch.h.
  *
- * A hub and the hosts that it redirects to have ETags of different forms. The hub's X-Linked-ETag is
- * that of the content, and so is the ETag of bytes that the hub sends itself. The ETag of another
- * host is compared with that of the same host. */
+ * A hub and the hosts that it redirects to have ETags of different forms. The hub's X-Linked-ETag
+ * is that of the content, and so is the ETag of bytes that the hub sends itself. The ETag of
+ * another host is compared with that of the same host. */
 #include <string.h>
 
 #include "remote/address.h"
@@ -50,7 +50,8 @@ static void learn(cpl_fetch *f)
     name_missing_tag(f);
 }
 
-/* For an answer that was requested at the file's own address, which may lead to another host now. */
+/* For an answer that was requested at the file's own address, which may lead to another host
+ * now. */
 static const char *compare_tags(cpl_fetch *f)
 {
     const char *tag = f->request.answer.tag, *of_hub = hub_tag_of(f);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,13 @@ struct cpl_http {
     CURL *idle[CPL_HTTP_ACTIVE]; /* handles with their connections, the last used one last */
     int n_idle, n_busy;
     double not_before; /* time before which no request is sent */
-    bool stopped;
+    atomic_bool stopped;
 };
 
 /* ---- the header of an answer ---- */
 
-/* The value of a header of the newest answer; "": absent or empty, which libcurl may give as "\r". */
+/* The value of a header of the newest answer; "": absent or empty, which libcurl may give as
+ * "\r". */
 static const char *header(const cpl_http_request *t, const char *name)
 {
     struct curl_header *found;
@@ -220,8 +222,8 @@ static size_t receive_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->text && t->text->failed ? 0 : length;
 }
 
-/* libcurl calls this about once a second, and ends the request if the result is not 0. libcurl discards
- * the page of a redirect; its bytes are bounded here. */
+/* libcurl calls this about once a second, and ends the request if the result is not 0. libcurl
+ * discards the page of a redirect; its bytes are bounded here. */
 static int watch_request(void *ctx, curl_off_t all, curl_off_t got, curl_off_t up, curl_off_t sent)
 {
     cpl_http_request *t = ctx;
@@ -360,8 +362,9 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* Sets the handle once the request may be sent, or `end`. A hold that begins later than that, before
- * this thread runs again, does not count: requests that waited for the same time are sent together. */
+/* Sets the handle once the request may be sent, or `end`. A hold that begins later than that,
+ * before this thread runs again, does not count: requests that waited for the same time are sent
+ * together. */
 static void take_handle(cpl_http *http, cpl_http_request *t)
 {
     pthread_mutex_lock(&http->lock);
@@ -455,10 +458,7 @@ void cpl_http_stop(cpl_http *http)
 
 bool cpl_http_is_stopped(cpl_http *http)
 {
-    pthread_mutex_lock(&http->lock);
-    const bool stopped = http->stopped;
-    pthread_mutex_unlock(&http->lock);
-    return stopped;
+    return http->stopped;
 }
 
 void cpl_http_close(cpl_http *http)

@@ -1,15 +1,15 @@
 /* http.h - HTTP requests of the calling thread, over connections that are kept.
  *
- * Room:            remote. Only this file uses the transfers of libcurl.
- * Answers:         each answer is held against its request. A range must be the range that was
- *                  requested, and no more bytes are accepted than were requested. What an answer
- *                  means, and whether to repeat a request, is decided in fetch.h.
- * Redirects:       libcurl follows them, at most CPL_HTTP_MOST_HOPS in a row. Each address must be
- *                  allowed by address.h. libcurl sends the token to the first host alone: the same
- *                  scheme, name and port.
- * TLS:             certificates and host names are always verified. SSL_CERT_FILE or CURL_CA_BUNDLE
- *                  name another file of certificates. Only http and https, no cookies, no .netrc.
- * Thread safety:   any number of threads may send requests. */
+ * Room: remote. Only this file uses the transfers of libcurl.
+ * Answers: each answer is held against its request. A range must be the range that was requested,
+ *   and no more bytes are accepted than were requested. What an answer means, and whether to repeat
+ *   a request, is decided in fetch.h.
+ * Redirects: libcurl follows them, at most CPL_HTTP_MOST_HOPS in a row. Each address must be
+ *   allowed by address.h. libcurl sends the token to the first host alone: the same scheme, name
+ *   and port.
+ * TLS: certificates and host names are always verified. SSL_CERT_FILE or CURL_CA_BUNDLE name
+ *   another file of certificates. Only http and https, no cookies, no .netrc.
+ * Thread safety: any number of threads may send requests. */
 #ifndef CPL_REMOTE_HTTP_H
 #define CPL_REMOTE_HTTP_H
 

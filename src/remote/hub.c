@@ -149,7 +149,8 @@ static const char *below_hub(const char *url)
     return NULL;
 }
 
-/* Whether files of a revision are below this part of a page's path. Others are discussions and the like. */
+/* Whether files of a revision are below this part of a page's path. Others are discussions and
+ * the like. */
 static bool shows_files(const char *kind)
 {
     static const char *const kinds[] = {"tree/", "blob/", "resolve/", "raw/"};
@@ -158,8 +159,8 @@ static bool shows_files(const char *kind)
     return false;
 }
 
-/* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER"; nothing if `page` is neither.
- * It is cut into its parts. */
+/* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER"; nothing if `page` is
+ * neither. It is cut into its parts. */
 static void append_word(cpl_text *out, char *page)
 {
     char *name = strchr(page, '/'), *kind = name ? strchr(name + 1, '/') : NULL;
@@ -243,7 +244,8 @@ void cpl_hub_list_url(cpl_text *out, const cpl_hub_place *place)
 
 /* ---- the list of files ---- */
 
-/* Sets the revision to the commit, if the list names one: a push in between then mixes no versions. */
+/* Sets the revision to the commit, if the list names one: a push in between then mixes no
+ * versions. */
 static cpl_status take_commit(cpl_hub_place *place, bool *has_commit, const json_t *list)
 {
     const char *commit = json_string_value(json_object_get(list, "sha"));

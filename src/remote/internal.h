@@ -1,8 +1,8 @@
 /* internal.h - what remote.c and ranges.c share.
  *
- * Room:           remote, inside those two only.
- * Thread safety:  all that changes is under site.lock, except what is read front to back under
- *                 `direct`; site.lock is taken after it. */
+ * Room: remote, inside those two only.
+ * Thread safety: all that changes is under site.lock, except what is read front to back under
+ *   `direct`; site.lock is taken after it. */
 #ifndef CPL_REMOTE_INTERNAL_H
 #define CPL_REMOTE_INTERNAL_H
 

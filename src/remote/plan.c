@@ -100,8 +100,8 @@ void cpl_remote_plan_free(cpl_remote_plan *plan)
     *plan = (cpl_remote_plan){0};
 }
 
-/* Ranges may overlap, where a piece is read again later. An earlier range that begins after `offset`
- * ends the bytes for which the answer holds. */
+/* Ranges may overlap, where a piece is read again later. An earlier range that begins after
+ * `offset` ends the bytes for which the answer holds. */
 cpl_remote_range *cpl_remote_plan_find(cpl_remote_plan *plan, uint64_t *until,
                                        const cpl_source *source, uint64_t offset, uint64_t end)
 {

@@ -1,10 +1,10 @@
 /* plan.h - which ranges of files are requested, so that the pieces that will be read are there.
  *
- * Room:     remote. Arithmetic alone: no connection, no thread.
- * Merging:  pieces of one file become one range if at most `gap` bytes lie between them and the range
- *           has at most `most` bytes. A longer piece becomes several ranges of about equal length. Up
- *           to CPL_REMOTE_LANES ranges stay open, so that pieces that are adjacent in the file but not
- *           in the list are merged: for example the scales of all gates. */
+ * Room: remote. Arithmetic alone: no connection, no thread.
+ * Merging: pieces of one file become one range if at most `gap` bytes lie between them and the
+ *   range has at most `most` bytes. A longer piece becomes several ranges of about equal length. Up
+ *   to CPL_REMOTE_LANES ranges stay open, so that pieces that are adjacent in the file but not in
+ *   the list are merged: for example the scales of all gates. */
 #ifndef CPL_REMOTE_PLAN_H
 #define CPL_REMOTE_PLAN_H
 

@@ -45,8 +45,8 @@ static void free_bytes(cpl_remote *r, cpl_remote_range *range)
     pthread_cond_broadcast(&r->changed);
 }
 
-/* Keeps a range in the cache; the lock is released meanwhile. A cache that cannot be written is named
- * once. */
+/* Keeps a range in the cache; the lock is released meanwhile. A cache that cannot be written is
+ * named once. */
 static void keep_range(cpl_remote *r, const cpl_remote_file *file, const cpl_remote_range *range)
 {
     const cpl_fetch_file facts = file->facts; /* as they are now */
@@ -113,8 +113,8 @@ static cpl_remote_range *next_planned(cpl_remote *r)
     return &plan->ranges[r->next];
 }
 
-/* The range to fetch next, and its file: the oldest first bytes that are wanted, else the next range
- * of the plan. NULL: none now. */
+/* The range to fetch next, and its file: the oldest first bytes that are wanted, else the next
+ * range of the plan. NULL: none now. */
 static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
 {
     cpl_remote_range *head = NULL;
@@ -180,8 +180,8 @@ static bool is_coming(cpl_remote *r, const cpl_remote_range *range)
     return next && next <= range;
 }
 
-/* Makes room in a full buffer, which may hold ranges of layers that were left out. If such a range is
- * read later, it is fetched again. */
+/* Makes room in a full buffer, which may hold ranges of layers that were left out. If such a
+ * range is read later, it is fetched again. */
 static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
 {
     uint64_t distance = 0;
@@ -279,8 +279,8 @@ static cpl_status fetch_now(cpl_remote *r, cpl_remote_file *file, void *out, siz
     return cpl_fetch_run(&fetch);
 }
 
-/* Before there is a plan, headers and metadata are read front to back: more than is wanted now, up to
- * `end`, is fetched after the first bytes. */
+/* Before there is a plan, headers and metadata are read front to back: more than is wanted now,
+ * up to `end`, is fetched after the first bytes. */
 static cpl_status grow_head(cpl_remote *r, cpl_remote_file *file, uint64_t end)
 {
     cpl_remote_range *head = &file->head;

@@ -106,8 +106,8 @@ static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *pa
     return CPL_OK;
 }
 
-/* Sets whether the file exists, and its record if the hub lists it or the server was asked. One thread
- * opens files; any number may read them. */
+/* Sets whether the file exists, and its record if the hub lists it or the server was asked. One
+ * thread opens files; any number may read them. */
 static cpl_status find_there(cpl_remote_file **file, bool *there, const cpl_origin *origin,
                              const char *path)
 {
@@ -181,8 +181,8 @@ static void close_source(cpl_source *source)
     cpl_free(source);
 }
 
-/* Has the first bytes fetched of the files that will be opened next. An error of such a file is told
- * when it is opened. */
+/* Has the first bytes fetched of the files that will be opened next. An error of such a file is
+ * told when it is opened. */
 static void look_ahead(cpl_remote *r, const char *path)
 {
     const bool expected =

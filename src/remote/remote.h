@@ -1,14 +1,14 @@
 /* remote.h - checkpoints on a server: hf://owner/name[@revision][/folder] of a hub of models, and
  * https://host/folder, a web server. Only the ranges of files that are read are fetched.
  *
- * Room:            remote, of the program alone. A build without libcurl (-DCPL_REMOTE=OFF) has
- *                  remote_disabled.c in its place.
- * Documentation:   docs/inspection.md, "From afar"; docs/security.md lists what is sent to whom.
- * Paths:           a path of the origin is the user's word without '/' at its end, and for a file in it
- *                  '/' and the file's name. The address of a page of the hub becomes its hf:// word. A
- *                  word that ends in .safetensors, .gguf or .json is a file, any other a folder.
- * Thread safety:   one thread opens files, any number may read them. Sixteen threads of its own fetch
- *                  in advance. */
+ * Room: remote, of the program alone. A build without libcurl (-DCPL_REMOTE=OFF) has
+ *   remote_disabled.c in its place.
+ * Documentation: docs/inspection.md, "From afar"; docs/security.md lists what is sent to whom.
+ * Paths: a path of the origin is the user's word without '/' at its end, and for a file in it '/'
+ *   and the file's name. The address of a page of the hub becomes its hf:// word. A word that ends
+ *   in .safetensors, .gguf or .json is a file, any other a folder.
+ * Thread safety: one thread opens files, any number may read them. Sixteen threads of its own fetch
+ *   in advance. */
 #ifndef CPL_REMOTE_REMOTE_H
 #define CPL_REMOTE_REMOTE_H
 
@@ -27,8 +27,8 @@ static inline bool cpl_remote_is(const char *word)
            strncmp(word, "http://", 7) == 0;
 }
 
-/* The part OWNER/NAME of a word that names a local file but may mean a model of the hub; NULL: none. An
- * address without https:// is such a word too. */
+/* The part OWNER/NAME of a word that names a local file but may mean a model of the hub; NULL:
+ * none. An address without https:// is such a word too. */
 static inline const char *cpl_remote_repository(const char *word)
 {
     static const char allowed[] =
@@ -42,9 +42,9 @@ static inline const char *cpl_remote_repository(const char *word)
     return end > name && (!*end || strcmp(end, "/") == 0) ? word : NULL;
 }
 
-/* Checks the word, and reads the list of files of a hub's repository. `cache` is a folder for the
- * ranges that are fetched, or NULL. Warnings go to `log`, which may be NULL, also from other threads.
- * CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
+/* Checks the word, and reads the list of files of a hub's repository. `cache` is a folder for
+ * the ranges that are fetched, or NULL. Warnings go to `log`, which may be NULL, also from other
+ * threads. CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
                                          const cpl_log *log);
 
