@@ -95,6 +95,12 @@ def number(value, digits):
     return "" if value is None else f"{value:.{digits}f}"
 
 
+def kappa(layer, key):
+    """A mean of kappa of the centred rows, of a sample its estimate."""
+    estimates = layer.get("sample", {}).get("centred", {}).get("estimates", {})
+    return layer.get("figures", {}).get(f"centred_{key}", estimates.get(key, {}).get("estimate"))
+
+
 def cells(figures, commit):
     """The figures of the centred rows: means over the layers, z as the verdict combines it, the median alpha_min. A cell
     stays empty where a sample does not give its figure."""
@@ -107,8 +113,7 @@ def cells(figures, commit):
         commit[:12],
         ", ".join(str(layer["layer"]) for layer in layers) if len(layers) < 8 else f"all {len(layers)}",
         *("/".join(sorted({str(layer[key]) for layer in layers if key in layer})) for key in ("n", "K")),
-        number(mean(f.get("centred_kappa_diagonal") for f in one), 4),
-        number(mean(f.get("centred_kappa_off_diagonal") for f in one), 4),
+        *(number(mean(kappa(layer, f"kappa_{key}diagonal") for layer in layers), 4) for key in ("", "off_")),
         number(sum(z) / math.sqrt(len(z)) if z else None, 1),
         f"{100 * rows:.1f} %" if rows is not None else "",
         number(mean(c.get("erc_relative", {}).get("1") for c in centred), 4),
