@@ -9,7 +9,7 @@
 
 /* ---- worker.c ---- */
 
-/* One thread's own. */
+/* The memory of one thread. */
 typedef struct cpl_inspect_worker {
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
@@ -17,10 +17,11 @@ typedef struct cpl_inspect_worker {
     double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
     float *whole;    /* [D,d] a gate; NULL without o.lambda */
     float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
-    void *scratch;   /* of one operation at a time, cpl_host_ops */
+    void *scratch;   /* for one operation of cpl_host_ops at a time */
 } cpl_inspect_worker;
 
-/* Bytes of every piece, the largest over the layers; router and packed are a layer's in work. */
+/* Bytes of every piece, the largest over the layers. router, packed, centred and sums belong to
+ * a layer in work, the others to a thread. */
 typedef struct cpl_inspect_worker_needs {
     size_t gate, rows, whole, squares, sum, products, scratch, router, packed, centred, sums;
 } cpl_inspect_worker_needs;
@@ -30,48 +31,48 @@ CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *worker,
                                                  const cpl_inspect_worker_needs *needs);
 void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 
-/* Rows of a gate that are multiplied at a time. */
+/* Returns how many rows of a gate are multiplied at a time. */
 int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at);
 
-/* Numbers that are finite, but whose products are not: the sentence, CPL_ERR_INPUT. */
+/* Fails with CPL_ERR_INPUT: a product of finite numbers is not finite. */
 CPL_NODISCARD cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row,
                                                const char *with, int64_t number);
 
 /* Whether the gates of the layer are read a second time, for the silhouettes. */
 bool cpl_inspect_reads_twice(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
-/* Of a layer: what its router and gates take to read, and the FLOPs of their products, silhouettes
- * included. */
+/* Return the bytes that are read of a layer's router and gates, and the FLOPs of their products,
+ * silhouettes included. */
 double cpl_coupling_read_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
 double cpl_coupling_flops(const cpl_coupling_report *report, const cpl_layer_report *layer);
 
-/* What n_threads threads take while they work, in bytes. */
+/* Returns the memory of n_threads threads while they work, in bytes. */
 double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads);
 
-/* Sets cost->seconds from a short product and, of local files, a short read. */
+/* Sets cost->seconds from a short product and, for local files, a short read. */
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
 
 /* ---- sample.c: with o.sample a part of the rows of every gate ---- */
 
-/* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Nothing
- * without o.sample. */
+/* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Does
+ * nothing without o.sample. */
 CPL_NODISCARD cpl_status cpl_sample_open(cpl_coupling_report *report);
 
 /* Whether only some rows of the gates of the layer are read. */
 bool cpl_sample_applies(const cpl_layer_report *layer);
 
-/* For such a layer: bytes that are read, and bytes of its sums. */
+/* Return the bytes that are read of such a layer, and the bytes of its sums. */
 double cpl_sample_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
 size_t cpl_sample_memory(const cpl_coupling_report *report, const cpl_layer_report *layer);
 
-/* Returns the first row of the k-th block, 0 <= k < n_read, that is read of the gate of expert j, and
- * sets its number of rows. */
+/* Returns the first row of the k-th block, 0 <= k < n_read, that is read of the gate of expert
+ * j, and sets its number of rows. */
 int64_t cpl_sample_block(const cpl_coupling_report *report, const cpl_layer_report *layer,
                          int64_t j, int64_t k, int64_t *rows);
 
-/* The sums of one layer: of the router rows, and, unless M is noisy, of the centred rows. All zero is
- * an empty one. */
+/* The sums of one layer, of the router rows and, unless M is noisy, of the centred rows. All
+ * zero: no sums. */
 typedef struct cpl_sample_sums {
     cpl_row_sums raw, centred; /* they share the norms; centred.squares NULL: M is noisy */
 } cpl_sample_sums;
@@ -85,14 +86,14 @@ void cpl_sample_sums_free(cpl_sample_sums *sums);
  * centred_norm [n] of the centred rows, NULL with noise. */
 void cpl_sample_report_estimate(cpl_layer_report *layer, const cpl_sample_sums *sums,
                                 const double *centred_norm);
-/* Sets them to the layer's own figures, without an error, after all of its rows were read. */
+/* Sets the estimates of layer->sample to the layer's own figures: all of its rows were read. */
 void cpl_sample_report_copy(cpl_layer_report *layer);
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 
-/* The experts of a layer are clusters of the rows of their W_g, with the distance 1 - cosine. Of rows u
- * of unit length only the mean m_c of each expert c is needed: u . m_c is the mean cosine of u to all
- * rows of c. So n products a row are enough. */
+/* The experts of a layer are clusters of the rows of their W_g, with the distance 1 - cosine.
+ * The mean cosine of a unit row u to all rows of expert c is u . m_c, with m_c the mean of the
+ * unit rows of c. So n products a row are enough. */
 
 /* Divides every row of x [rows,d] by its length, in double; a zero row stays zero. A NaN or an
  * infinity makes NaN in its row. */
@@ -124,14 +125,14 @@ void cpl_silhouette_finish(cpl_layer_report *l);
 /* Chooses layer, experts and rows. */
 void cpl_inspect_rows_choose(cpl_coupling_report *report);
 
-/* Bytes of memory that reading them takes, with what is kept of them. */
+/* Returns the bytes of memory that reading the rows takes, the file included. */
 double cpl_inspect_rows_bytes(const cpl_coupling_report *report);
 
 /* Adds the places of the files that cpl_inspect_rows_read reads; none without o.rows. */
 CPL_NODISCARD cpl_status cpl_inspect_rows_pieces(cpl_source_pieces *pieces,
                                                  const cpl_coupling_report *report);
 
-/* Sets rows.file; leaves it NULL if their layer has a fault by now. */
+/* Sets rows.file, or leaves it NULL if the layer of these rows has a fault by now. */
 CPL_NODISCARD cpl_status cpl_inspect_rows_read(cpl_coupling_report *report);
 
 #endif /* CPL_INSPECT_INTERNAL_H */

@@ -19,41 +19,44 @@
 
 /* ---- what is in work ---- */
 
-/* One layer: prepared by the thread that takes it first, finished by the one that is last. */
+/* A layer in work. The thread that takes its first task prepares it, and the thread that ends
+ * its last task finishes it. */
 typedef struct work {
     cpl_layer_report *report;
-    int64_t index;   /* among the works */
-    int64_t n_tasks; /* n, or 2n with a second taking of the experts */
+    int64_t index;   /* in crew.works */
+    int64_t n_tasks; /* n, or 2n if experts are read a second time */
     pthread_mutex_t lock;
-    pthread_cond_t first_taken; /* every expert for the first time */
-    bool begun;                 /* router read */
+    pthread_cond_t first_taken; /* signalled when every expert was read once */
+    bool begun;                 /* the router was read */
     int64_t left;               /* tasks that are not done */
-    int64_t failed;  /* the task at which it did, BEFORE or n_tasks; NEVER; under the crew's lock */
-    double bytes;    /* to read */
-    float *R;        /* [n,d] */
-    float *delta;    /* [n,d]; NULL without noise */
-    void *packed;    /* R, or R * delta */
-    float *mean;     /* [n,d] of each expert's unit rows; NULL without a second taking */
-    float *norm32;   /* [n] gate norms, for the operation that takes them so */
+    int64_t
+        failed;   /* the first task that failed, BEFORE, n_tasks, or NEVER; under the crew's lock */
+    double bytes; /* to read */
+    float *R;     /* [n,d] */
+    float *delta; /* [n,d]; NULL without noise */
+    void *packed; /* R, or R * delta */
+    float *mean;  /* [n,d] of each expert's unit rows; NULL without silhouettes */
+    float *norm32;   /* [n] gate norms as an operation takes them */
     float *spectral; /* [n] |W_g^j|_2; NULL without o.lambda */
 
-    /* Of the centred rows; NULL with noise. */
+    /* Figures of the centred rows; NULL with noise. */
     float *centred_M, *centred_eps; /* [n,n], [n] */
     double *centred_norm;           /* [n] */
 
     cpl_sample_sums sums; /* with o.sample, if not all rows are read */
 } work;
 
-/* Places other than the tasks' numbers: BEFORE is the router, which comes first; NEVER is none. */
+/* Values of work.failed that are not numbers of tasks. BEFORE: reading the router failed; NEVER:
+ * nothing failed. */
 static const int64_t BEFORE = -1, NEVER = INT64_MAX;
 
 typedef struct crew {
     cpl_coupling_report *report;
     work *works; /* (n) of the layers to be measured */
     int64_t n, next_work, next_task;
-    omp_lock_t lock;     /* of the fields below, and of next_... */
+    omp_lock_t lock;     /* guards the fields below, and next_... */
     bool stopped;        /* no thread takes a new task */
-    int64_t failed_work; /* the first that failed, if that ends the run; NEVER: none */
+    int64_t failed_work; /* the first layer whose failure ends the run; NEVER: none */
     cpl_status failure;
     char sentence[1024];
     double began, bytes_read, bytes;
@@ -100,7 +103,7 @@ static cpl_status take_memory(work *w, const cpl_inspect_options *o)
                : CPL_ERR_MEMORY;
 }
 
-static void give_back(work *w)
+static void free_memory(work *w)
 {
     cpl_free(w->R);
     cpl_free(w->delta);
@@ -117,7 +120,7 @@ static void give_back(work *w)
     cpl_sample_sums_free(&w->sums);
 }
 
-/* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
+/* The upper bits of a layer's number, which only a damaged file has, go to the step. */
 static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
 {
     return (cpl_rng_key){.seed   = seed,
@@ -126,7 +129,7 @@ static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
                          .stream = CPL_STREAM_NOISE};
 }
 
-/* delta of the noisy proxies at step 0, and the proxies themselves. */
+/* Draws delta of the noisy proxies at step 0, and packs the proxies. */
 static cpl_status pack_noisy(work *w, uint64_t seed)
 {
     const cpl_host_ops *ops = cpl_cpu_on_host();
@@ -141,13 +144,13 @@ static cpl_status pack_noisy(work *w, uint64_t seed)
     return CPL_OK;
 }
 
-/* Reads the router; all of the layer that needs no expert. */
+/* Reads the router, and computes what needs no expert. */
 static cpl_status begin_layer(crew *c, work *w)
 {
     cpl_layer_report *l = w->report;
     CPL_TRY(take_memory(w, &c->report->options));
     if (cpl_sample_applies(l)) {
-        memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* there is none */
+        memset(l->M, 0, (size_t)(l->at->n * l->at->n) * sizeof *l->M); /* a sample has no M */
         for (int64_t j = 0; j < l->at->n; j++) l->gate_norm[j] = NAN;
         CPL_TRY(cpl_sample_sums_init(&w->sums, c->report, l));
     }
@@ -159,7 +162,7 @@ static cpl_status begin_layer(crew *c, work *w)
     return CPL_OK;
 }
 
-/* |R_i|, and the cosines of the pairs of rows; dots [n,n] is scratch. */
+/* Sets |R_i| and the cosines of the pairs of rows; dots [n,n] is scratch. */
 static cpl_status compare_rows(work *w, float *dots)
 {
     cpl_layer_report *l = w->report;
@@ -178,8 +181,8 @@ static cpl_status compare_rows(work *w, float *dots)
     return CPL_OK;
 }
 
-/* After all other figures of the layer: R becomes its centred rows. M [n,n] is theirs; of a sample,
- * of which those that need M are not used, any. */
+/* Centres R in place, so it comes after all other figures of the layer. M [n,n] is that of the
+ * centred rows; a sample may give any M, since its figures of M are not used. */
 static void measure_centred_rows(work *w, const float *M, void *scratch)
 {
     cpl_layer_report *l     = w->report;
@@ -191,7 +194,7 @@ static void measure_centred_rows(work *w, const float *M, void *scratch)
     ops->erc_nearest(eps, R, 1);
     ops->coupling_figures(&to->figures, M, eps, R, NULL, w->norm32, w->spectral,
                           l->at->K ? l->at->K : 1, scratch);
-    ops->row_norms(eps, R); /* eps is in the figures now */
+    ops->row_norms(eps, R); /* the figures have eps by now */
     for (int64_t i = 0; i < l->at->n; i++) w->centred_norm[i] = (double)eps[i];
     to->has_rows = l->at->comparable;
 }
@@ -212,7 +215,7 @@ static cpl_status measure_centred(crew *c, work *w, void *scratch)
     return CPL_OK;
 }
 
-/* All experts are known. */
+/* Sets the figures of the layer after all experts were read. */
 static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 {
     cpl_layer_report *l          = w->report;
@@ -302,52 +305,52 @@ static cpl_status sample_expert(const crew *c, work *w, cpl_inspect_worker *h, i
 
 /* ---- the crew ---- */
 
-/* Ends it all with the calling thread's last sentence; under c->lock. */
-static void stop(crew *c, cpl_status status)
+/* Stops all threads with the calling thread's last sentence; under c->lock. */
+static void stop_crew(crew *c, cpl_status status)
 {
     c->stopped = true;
     c->failure = status;
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* Whether the result of this task is still needed: nothing before it has failed. So the failure
- * that is reported is the first in the order of the file. Under c->lock. */
-static bool matters(const crew *c, const work *w, int64_t task)
+/* Whether the result of this task is still needed, because no earlier task failed. The failure
+ * that is reported is then the first in the order of the file. Under c->lock. */
+static bool needs_task(const crew *c, const work *w, int64_t task)
 {
     return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;
 }
 
-static bool still_matters(crew *c, const work *w, int64_t task)
+static bool still_needs_task(crew *c, const work *w, int64_t task)
 {
     omp_set_lock(&c->lock);
-    const bool does = matters(c, w, task);
+    const bool does = needs_task(c, w, task);
     omp_unset_lock(&c->lock);
     return does;
 }
 
-/* The layer's fault; CPL_ERR_MEMORY if there is none for the sentence. */
-static cpl_status blame(cpl_layer_report *l)
+/* Sets the layer's fault. CPL_ERR_MEMORY: there is no memory for the sentence. */
+static cpl_status set_fault(cpl_layer_report *l)
 {
     cpl_free(l->fault);
     l->fault = cpl_text_copy(cpl_last_error());
     return l->fault ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* With keep_going a layer that failed is left out; without, everything stops. */
+/* Notes that a task failed. With keep_going the layer is left out, without it all threads stop. */
 static void note_failure(crew *c, work *w, int64_t task, cpl_status status)
 {
     if (status == CPL_OK) return;
     omp_set_lock(&c->lock);
-    const bool first      = matters(c, w, task);
+    const bool first      = needs_task(c, w, task);
     const bool keep_going = c->report->options.keep_going && status != CPL_ERR_MEMORY;
     if (first) w->failed = task;
-    if (first && keep_going) status = blame(w->report);
+    if (first && keep_going) status = set_fault(w->report);
     if (first && !keep_going) c->failed_work = w->index;
-    if (first && (!keep_going || status != CPL_OK)) stop(c, status);
+    if (first && (!keep_going || status != CPL_OK)) stop_crew(c, status);
     omp_unset_lock(&c->lock);
 }
 
-/* The next task in the order of the layers: expert task mod n of `w`. */
+/* Takes the next task in the order of the layers: expert `task` mod n of `w`. */
 static bool next_task(crew *c, work **w, int64_t *task)
 {
     omp_set_lock(&c->lock);
@@ -385,16 +388,16 @@ static void count_task(crew *c, work *w)
     omp_unset_lock(&c->lock);
 }
 
-/* The first to come reads the router; the others wait for it. */
+/* The first thread reads the router while the others wait. */
 static bool layer_is_ready(crew *c, work *w, int64_t task)
 {
     pthread_mutex_lock(&w->lock);
-    if (!w->begun && still_matters(c, w, task)) {
+    if (!w->begun && still_needs_task(c, w, task)) {
         note_failure(c, w, BEFORE, begin_layer(c, w));
         w->begun = true;
     }
     pthread_mutex_unlock(&w->lock);
-    return still_matters(c, w, task);
+    return still_needs_task(c, w, task);
 }
 
 /* Waits until the mean of every expert is known. */
@@ -404,7 +407,7 @@ static bool means_are_ready(crew *c, work *w, int64_t task)
     pthread_mutex_lock(&w->lock);
     while (w->left > n) pthread_cond_wait(&w->first_taken, &w->lock);
     pthread_mutex_unlock(&w->lock);
-    return still_matters(c, w, task);
+    return still_needs_task(c, w, task);
 }
 
 static void leave_layer(crew *c, work *w, cpl_inspect_worker *h)
@@ -414,8 +417,8 @@ static void leave_layer(crew *c, work *w, cpl_inspect_worker *h)
     if (w->left == w->report->at->n) pthread_cond_broadcast(&w->first_taken);
     pthread_mutex_unlock(&w->lock);
     if (!last) return;
-    if (still_matters(c, w, w->n_tasks)) note_failure(c, w, w->n_tasks, finish_layer(c, w, h));
-    give_back(w);
+    if (still_needs_task(c, w, w->n_tasks)) note_failure(c, w, w->n_tasks, finish_layer(c, w, h));
+    free_memory(w);
 }
 
 static void prefetch(const crew *c, const cpl_layer_report *l, int64_t expert)
@@ -454,7 +457,7 @@ static void work_on(crew *c, cpl_inspect_worker *h)
     }
 }
 
-static cpl_status gather(crew *c)
+static cpl_status list_layers(crew *c)
 {
     cpl_coupling_report *r = c->report;
     c->works               = cpl_alloc((size_t)r->n_layers * sizeof *c->works);
@@ -476,10 +479,10 @@ static cpl_status gather(crew *c)
     return CPL_OK;
 }
 
-static void dissolve(crew *c)
+static void free_layers(crew *c)
 {
     for (int64_t i = 0; i < c->n; i++) {
-        give_back(&c->works[i]);
+        free_memory(&c->works[i]);
         pthread_mutex_destroy(&c->works[i].lock);
         pthread_cond_destroy(&c->works[i].first_taken);
     }
@@ -496,7 +499,7 @@ static void run_threads(crew *c, const cpl_inspect_worker_needs *m, int n_thread
             work_on(c, &h);
         } else {
             omp_set_lock(&c->lock);
-            stop(c, status);
+            stop_crew(c, status);
             omp_unset_lock(&c->lock);
         }
         cpl_inspect_worker_free(&h);
@@ -513,12 +516,12 @@ static void count_measured(cpl_coupling_report *r)
     }
 }
 
-/* The figures of all layers that have no fault yet. `began` is when it all began. */
-static cpl_status measure(cpl_coupling_report *report, double began)
+/* Measures all layers that have no fault yet. `began`: the time at which the inspection began. */
+static cpl_status measure_layers(cpl_coupling_report *report, double began)
 {
     crew c                           = {.report = report, .began = began, .failed_work = NEVER};
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(report);
-    cpl_status status                = gather(&c);
+    cpl_status status                = list_layers(&c);
     if (status == CPL_OK) {
         omp_init_lock(&c.lock);
         run_threads(&c, &m, report->options.n_threads);
@@ -527,7 +530,7 @@ static cpl_status measure(cpl_coupling_report *report, double began)
     }
     report->bytes_read += c.bytes_read;
     count_measured(report);
-    dissolve(&c);
+    free_layers(&c);
     return status;
 }
 
@@ -536,7 +539,7 @@ static cpl_status measure(cpl_coupling_report *report, double began)
 cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {
     const double began = cpl_seconds_now();
-    CPL_TRY(measure(report, began));
+    CPL_TRY(measure_layers(report, began));
     if (report->options.rows) CPL_TRY(cpl_inspect_rows_read(report));
     report->seconds = cpl_seconds_now() - began;
     return CPL_OK;

@@ -77,11 +77,11 @@ static double fill_means(double *mean, const double *kappa, int64_t n)
     return all;
 }
 
-/* W. Hoeffding, "A combinatorial central limit theorem" (1951), for S = sum_i kappa_{i,p(i)}:
- *   E S = sum_ij kappa_ij / n,   Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2 / (n - 1).
- * If the parts in the bracket are no more than the rounding errors of M, rows and norms, which are F32,
- * every pairing has the same sum, and the deviation is 0: so it is of two experts' centred rows, which
- * are R and -R. mean [2,n] is scratch. */
+/* W. Hoeffding, "A combinatorial central limit theorem" (1951), for S = sum_i kappa_{i,p(i)}: E
+ * S = sum_ij kappa_ij / n, Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2 / (n - 1). If
+ * the parts in the bracket are no more than the rounding errors of M, rows and norms, which are
+ * F32, every pairing has the same sum, and the deviation is 0: so it is of two experts' centred
+ * rows, which are R and -R. mean [2,n] is scratch. */
 static void exact_moments(cpl_null_model *out, const double *kappa, int64_t n, double *mean)
 {
     double all = fill_means(mean, kappa, n), squares = 0, most = 0;

@@ -33,18 +33,20 @@ typedef struct cpl_null_model_ratios {
 CPL_NODISCARD cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, const float *M,
                                                   int64_t n);
 
+/* assignment_accuracy: share of i with p(i) = i in the optimal assignment on kappa. By chance it
+ * is 1/n, and so are the two shares before it. */
 typedef struct cpl_null_model {
-    double kappa_diagonal, kappa_off_diagonal; /* means; off: 0 for n = 1 */
-    double kappa_row_top1, kappa_column_top1; /* share whose largest kappa is on the diagonal (a tie
-                                                  counts); 1/n each is what chance gives */
-    double
-        assignment_accuracy; /* share of i with p(i) = i in the optimal assignment on kappa; 1/n too */
-    double expected;  /* mean and standard deviation of the mean diagonal of kappa over all n! */
-    double deviation; /* pairings: exact */
-    double z;         /* (kappa_diagonal - expected) / deviation; NaN if deviation is 0 */
-    double
-        erc_mean[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC under CPL_NULL_MODEL_PAIRINGS random pairings */
-    double erc_sd[CPL_NULL_MODEL_MAX_ALPHAS]; /* divided by their number */
+    double kappa_diagonal, kappa_off_diagonal; /* means; the second is 0 for n = 1 */
+    double kappa_row_top1, kappa_column_top1; /* share whose largest kappa is on the diagonal; a tie
+                                                  counts */
+    double assignment_accuracy;
+    double expected, deviation; /* exact mean and standard deviation of the mean diagonal of kappa
+                                   over all n! pairings */
+    double z;                   /* (kappa_diagonal - expected) / deviation; NaN if deviation is 0 */
+
+    /* ERC under CPL_NULL_MODEL_PAIRINGS random pairings: mean, standard deviation (divided by their
+     * number). */
+    double erc_mean[CPL_NULL_MODEL_MAX_ALPHAS], erc_sd[CPL_NULL_MODEL_MAX_ALPHAS];
 } cpl_null_model;
 
 /* row_norm [n] of R, gate_norm [n] of the experts. Sets assigned [n] (NULL: not needed) to the

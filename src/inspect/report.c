@@ -1,5 +1,5 @@
-/* report.c - opening a checkpoint for inspection, what it will cost, giving it back. The
- * work itself is in measure.c, the rows in rows.c. */
+/* report.c - opens a checkpoint for inspection, estimates the cost, and closes it. measure.c
+ * measures its layers, rows.c reads the rows. */
 #include "inspect/report.h"
 
 #include <math.h>
@@ -72,7 +72,8 @@ static cpl_status judge_layers(cpl_coupling_report *r)
 
 /* ---- what it costs ---- */
 
-/* Memory kept until the report is closed: tables of tensors, and the figures of every layer. */
+/* Returns the memory that is kept until the report is closed: tables of tensors, and the figures
+ * of every layer. */
 static double kept_bytes(const cpl_coupling_report *r)
 {
     double sum = r->table_bytes + (r->options.origin ? r->options.origin->memory_bytes : 0);
@@ -94,7 +95,7 @@ static void add_work(cpl_inspect_cost *cost, const cpl_coupling_report *r)
     }
 }
 
-/* As many threads as requested, or as fit. */
+/* Takes as many threads as requested, or fewer if memory allows no more. */
 static cpl_status set_threads(cpl_inspect_cost *cost, cpl_coupling_report *r)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
@@ -127,7 +128,7 @@ static cpl_status set_rows(cpl_inspect_cost *cost, cpl_coupling_report *r)
 
 /* ---- what will be read ---- */
 
-/* Rows [first, first + rows) of the gate of expert j. */
+/* Adds rows [first, first + rows) of the gate of expert j. */
 static cpl_status add_rows(cpl_source_pieces *pieces, cpl_inspect_cost *cost,
                            const cpl_moe_layer *at, int64_t j, int64_t first, int64_t rows)
 {
@@ -168,8 +169,9 @@ static double file_bytes(const cpl_coupling_report *r)
     return sum;
 }
 
-/* Tells the origin of the files what will be read, in the order in which measure.c and rows.c read
- * it, and sets cost->reading and what belongs to it. Nothing for local files. CPL_ERR_MEMORY. */
+/* Passes the places that will be read to the origin of the files, in the order in which
+ * measure.c and rows.c read them, and sets cost->reading and shared_bytes. Local files need no
+ * plan. CPL_ERR_MEMORY. */
 static cpl_status plan_reading(cpl_inspect_cost *cost, const cpl_coupling_report *r)
 {
     cpl_source_pieces pieces = {0};
@@ -187,8 +189,8 @@ done:
 
 /* ---- opening and closing ---- */
 
-/* The last part of a path, with the one before it where that tells a checkpoint of one run from that
- * of another: "run/step-000100". */
+/* Returns the last part of a path, for a checkpoint of a run with the part before:
+ * "run/step-000100". */
 static char *name_of(const char *path)
 {
     size_t end = strlen(path);
@@ -218,8 +220,8 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
     return status;
 }
 
-/* Names, shapes and layers as counted. An index is held by another library: its size is an
- * estimate. */
+/* Returns the bytes of names, shapes and layers. The bytes of an index, which another library
+ * holds, are an estimate. */
 static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 {
     const double of_index = r->files->n_parts > 1 ? 300 : 0; /* a tensor */

@@ -23,20 +23,20 @@ typedef struct cpl_inspect_options {
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
     double sample;       /* share of the rows of every gate to read; 0: all of them */
-    bool silhouette;     /* also the silhouettes, for which gates are read twice */
-    bool lambda;         /* also the spectral norms of the gates, and lambda */
-    bool text;           /* a report of its routing over text stands beside: for its sentences */
-    bool noisy;          /* M from R * delta as in training; else from R */
+    bool silhouette;     /* measure the silhouettes too, for which gates are read twice */
+    bool lambda;         /* measure the spectral norms of the gates too, and lambda */
+    bool text;           /* the verdict does not name --text, since its report stands beside */
+    bool noisy;          /* M is computed from R * delta as in training, else from R */
     uint64_t noise_seed; /* of delta, at step 0 */
     int n_threads;       /* at least 1 */
     double memory_bytes; /* limit; INFINITY: the machine's memory */
     const cpl_origin
         *origin;     /* of the checkpoint; NULL: the local file system. Outlives the report */
     bool keep_going; /* a layer that cannot be read is left out with its sentence */
-    bool rows;       /* also rows of the gates of the middle one of those with figures */
+    bool rows;       /* write rows of gates of the middle layer that is measured */
     uint64_t seed;   /* of the random pairings and of the sample */
 
-    /* Called from one thread at a time, now and then; may be NULL. */
+    /* Called after each expert, by one thread at a time; may be NULL. */
     void (*progress)(void *ctx, const cpl_inspect_progress *progress);
     void *ctx;
 } cpl_inspect_options;
@@ -48,11 +48,11 @@ struct cpl_inspect_progress {
     double seconds, seconds_left; /* since the beginning; NaN while unknown */
 };
 
-/* Of the clean centred rows R_i - 1/n sum_j R_j in place of R_i: no change of R that leaves softmax
- * routing as it is changes these. */
+/* Figures of the clean centred rows R_i - 1/n sum_j R_j in place of R_i. Adding one vector to
+ * all rows of R, which softmax routing ignores, does not change these figures. */
 typedef struct cpl_centred_report {
-    bool has_M;    /* false: nothing that needs M, with --noise or where M itself is missing */
-    bool has_rows; /* the figures of the rows alone: of a sample too */
+    bool has_M;    /* false with --noise and where M is missing: figures that need M are not set */
+    bool has_rows; /* the figures that need the rows alone are set, of a sample too */
     double erc[CPL_NULL_MODEL_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1 */
     cpl_null_model_ratios ratios;
@@ -71,9 +71,9 @@ typedef struct cpl_sample_report {
 
 /* A layer. */
 typedef struct cpl_layer_report {
-    const cpl_moe_layer *at; /* n, d, D, K, part, number, notes */
-    char *fault;             /* NULL, or why there are no figures: owned */
-    bool skipped;            /* the fault is none of the file's: a layer that cannot be measured */
+    const cpl_moe_layer *at; /* its n, d, D, K, part, number, notes */
+    char *fault;             /* the reason why there are no figures, owned; NULL: there are */
+    bool skipped;            /* the file is sound, but a layer of this kind cannot be measured */
     bool has_M;              /* false: router and experts read different vectors, a fault, or a
                                 sample that is not of all rows */
 
@@ -86,7 +86,7 @@ typedef struct cpl_layer_report {
     double *silhouettes; /* [n] means over the rows of W_g^j as members of the cluster j, distance
                             1 - cosine; NaN if n = 1, 0 if D = 1; NULL without o.silhouette */
     cpl_sample_report *sample; /* NULL without o.sample; owned */
-    double silhouette; /* their mean, which is that over all rows; NaN without o.silhouette */
+    double silhouette;         /* mean over all rows; NaN without o.silhouette */
     double erc[CPL_NULL_MODEL_MAX_ALPHAS];
     cpl_coupling_figures figures; /* at alpha 1; active_rows and active_columns too */
     cpl_null_model_ratios ratios;
@@ -99,8 +99,8 @@ enum { CPL_MOST_ROWS = 4096, CPL_ROWS_HEAD = 256 };
 /* Rows of some experts' gates, as a file of numpy: docs/formats.md, "Rows of gates". */
 typedef struct cpl_inspect_rows {
     int64_t index;  /* of the layer in the report */
-    int64_t stride; /* of the experts i with i mod stride = 0, at most 8 */
-    int64_t every;  /* every so many-th row of their gates: 1 is all of them */
+    int64_t stride; /* experts i with i mod stride = 0 are taken, at most 8 */
+    int64_t every;  /* one of so many rows of a gate is taken; 1: all of them */
     int64_t count;  /* of all rows; 0: not requested */
     char *file;     /* (bytes) owned; NULL: not read */
     size_t bytes;
@@ -108,7 +108,7 @@ typedef struct cpl_inspect_rows {
 
 typedef struct cpl_coupling_report {
     char *path; /* as the user gave it; owned */
-    char *name; /* its last component: what charts call it; owned */
+    char *name; /* the name in charts, the last component of the path; owned */
     cpl_stored_files *files;
     cpl_moe_map map;
     cpl_inspect_options options;  /* as they were used */
@@ -119,14 +119,13 @@ typedef struct cpl_coupling_report {
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
-/* What it will cost, before anything is read. */
+/* The cost of an inspection, known before anything is read. */
 typedef struct cpl_inspect_cost {
-    double bytes;        /* to read: routers and gates of the chosen layers; gates twice for the
+    double bytes;       /* to read: routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
-    double whole_bytes;  /* the same without o.sample */
-    double flops;        /* 2 n^2 D d a layer, and as much again for the silhouettes; not those of
-                             the spectral norms, whose number depends on the gates */
-    double memory_bytes; /* at most, beyond what the process holds; o.rows apart */
+    double whole_bytes; /* bytes to read without o.sample */
+    double flops; /* 2 n^2 D d a layer, twice that with silhouettes; without the spectral norms */
+    double memory_bytes; /* at most, beyond the memory of the process; without o.rows */
     double rows_bytes;   /* of o.rows; 0 without */
     double seconds;      /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; spectral norms included. From

@@ -1,6 +1,6 @@
-/* rows.c - rows of W_g of some experts, as a file that numpy.load reads: of the experts i with i mod
- * stride = 0 of one layer, at most 8 experts and CPL_MOST_ROWS rows, thinned by even strides, which
- * are the paper's choice for its t-SNE picture. */
+/* rows.c - rows of W_g of some experts, as a file that numpy.load reads: of the experts i with i
+ * mod stride = 0 of one layer, at most 8 experts and CPL_MOST_ROWS rows, thinned by even
+ * strides, which are the paper's choice for its t-SNE picture. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

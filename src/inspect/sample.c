@@ -26,7 +26,8 @@ enum { LEAST_ROWS = 16 };
 /* A larger share is all of the rows. */
 static const double nearly_all = 0.9;
 
-/* A block is one or several whole groups, or an equal part of a group that is larger than a block. */
+/* A block is one or several whole groups, or an equal part of a group that is larger than a
+ * block. */
 cpl_row_plan cpl_row_plan_of(int64_t rows, int64_t aligned, double share)
 {
     const double wanted   = fmin(fmax(share * (double)rows, LEAST_ROWS), (double)rows);
@@ -68,8 +69,8 @@ static cpl_rng_key key_of(uint64_t seed, int part, int64_t layer, int64_t expert
                          .stream = CPL_STREAM_ROWS};
 }
 
-/* Draws b of G numbers by Floyd's algorithm (J. Bentley, R. Floyd, "A sample of brilliance", 1987) and
- * sorts them. The multiplication prefers some numbers to others by less than G / 2^32. */
+/* Draws b of G numbers by Floyd's algorithm (J. Bentley, R. Floyd, "A sample of brilliance",
+ * 1987) and sorts them. The multiplication prefers some numbers to others by less than G / 2^32. */
 void cpl_row_plan_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_row_plan *plan, uint64_t seed,
                          int part, int64_t layer, int64_t expert)
 {
@@ -87,7 +88,8 @@ void cpl_row_plan_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_row_plan *pla
 
 /* ---- means ---- */
 
-/* Sums over row i of the figures of expert j, from all of its blocks but `left_out` (n_read: from all). */
+/* Sums over row i of the figures of expert j, from all of its blocks but `left_out` (n_read:
+ * from all). */
 static void take_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s,
                          const double *row_norm, int64_t j, int64_t left_out)
 {
@@ -108,8 +110,8 @@ static void take_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s,
     }
 }
 
-/* Adds the jackknife's estimate and variance of a sum: `all` from b of G blocks, part[k] without block
- * k. Its bias is proportional to 1/b - 1/G. */
+/* Adds the jackknife's estimate and variance of a sum: `all` from b of G blocks, part[k] without
+ * block k. Its bias is proportional to 1/b - 1/G. */
 static void add_jackknife(double *sum, double *variance, const cpl_row_sums *s, double all,
                           const double part[CPL_ROW_BLOCKS])
 {

@@ -5,8 +5,8 @@
  * Design:  the D rows of a gate are cut into G blocks of contiguous rows, of sizes as equal as
  *          possible. b of them, at most CPL_ROW_BLOCKS, are read. Every set of b blocks is equally
  *          probable, and the blocks of different experts are independent.
- * Names:   n experts; squares[j,k,i] is the sum of (R_i . W_c)^2 over the rows c of block k of expert
- *          j, norms[j,k] the sum of |W_c|^2. kappa: null_model.h. */
+ * Names:   n experts; squares[j,k,i] is the sum of (R_i . W_c)^2 over the rows c of block k of
+ *          expert j, norms[j,k] the sum of |W_c|^2. kappa: null_model.h. */
 #ifndef CPL_INSPECT_SAMPLE_H
 #define CPL_INSPECT_SAMPLE_H
 
@@ -25,9 +25,9 @@ typedef struct cpl_row_plan {
     bool whole;       /* every row is read: figures are exact */
 } cpl_row_plan;
 
-/* Plans to read about `share`, in (0,1], of `rows`: at least 16 rows, and all of them from a share of
- * 0.9 on. `aligned`: so many rows share a row of factors, 1 if none do. A block lies within one group
- * of these rows, or is several whole groups. */
+/* Plans to read about `share`, in (0,1], of `rows`: at least 16 rows, and all of them from a
+ * share of 0.9 on. `aligned`: so many rows share a row of factors, 1 if none do. A block lies
+ * within one group of these rows, or is several whole groups. */
 cpl_row_plan cpl_row_plan_of(int64_t rows, int64_t aligned, double share);
 
 /* Returns the first row of a block and sets its number of rows. */
@@ -61,8 +61,8 @@ typedef struct cpl_estimate {
     double estimate, standard_error;
 } cpl_estimate;
 
-/* Estimates each figure by the jackknife over the blocks of each expert. row_norm [n] of the router rows
- * that the squares are of; n_read is CPL_ROW_BLOCKS. */
+/* Estimates each figure by the jackknife over the blocks of each expert. row_norm [n] of the
+ * router rows that the squares are of; n_read is CPL_ROW_BLOCKS. */
 void cpl_sample_estimate(cpl_estimate out[CPL_SAMPLE_FIGURES], const cpl_row_sums *sums,
                          const double *row_norm);
 

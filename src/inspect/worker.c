@@ -8,7 +8,7 @@
 
 /* ---- work ---- */
 
-/* A single expert has no others to be compared with. */
+/* A single expert cannot be compared with other experts. */
 bool cpl_inspect_reads_twice(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
     return r->options.silhouette && at->n > 1;
@@ -49,7 +49,7 @@ static size_t scratch_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
     return most(most(ops->response.scratch_bytes(), ops->figures_bytes(at->n, at->d)), norms);
 }
 
-/* The largest of every piece over the layers. */
+/* Takes the largest of every piece over the layers. */
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *r)
 {
     cpl_inspect_worker_needs most_of = {0};
@@ -78,7 +78,7 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
     return most_of;
 }
 
-/* Layers that may be in work at the same time. */
+/* Returns how many layers may be in work at the same time. */
 static double layers_at_once(const cpl_coupling_report *r, int n_threads)
 {
     int64_t least = INT64_MAX;
@@ -87,8 +87,8 @@ static double layers_at_once(const cpl_coupling_report *r, int n_threads)
     return 2.0 + (double)(n_threads - 1) / (double)least;
 }
 
-/* What cpl_null_model_of and cpl_null_model_ratios_of take while they work: kappa, sorted lines
- * with their sums, quantiles. */
+/* Returns the memory of cpl_null_model_of and cpl_null_model_ratios_of while they work: kappa,
+ * sorted lines with their sums, quantiles. */
 static double chance_bytes(const cpl_coupling_report *r)
 {
     double n = 0;
@@ -160,7 +160,8 @@ static const cpl_layer_report *first_layer(const cpl_coupling_report *r)
     return NULL;
 }
 
-/* Seconds a FLOP of one thread, from products of the shape to come, and no more of them. */
+/* Returns the seconds a FLOP of one thread, from at most `to_come` FLOPs of products of the
+ * layer's shape. */
 static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void *packed, float *R,
                             double to_come)
 {
@@ -181,7 +182,8 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     return seconds / flops;
 }
 
-/* Seconds a byte; a damaged gate is reported later, in its turn. */
+/* Returns the seconds a byte. A damaged gate ends the reading here, and is reported when it is
+ * measured. */
 static double read_speed(cpl_inspect_worker *h, const cpl_layer_report *l)
 {
     const double began = cpl_seconds_now();
@@ -194,7 +196,7 @@ static double read_speed(cpl_inspect_worker *h, const cpl_layer_report *l)
     return h->gate.read_bytes > 0 ? seconds / (double)h->gate.read_bytes : 0;
 }
 
-/* A guess: pairings, assignment and quantiles of all layers, which go with n^2. */
+/* Guesses the seconds of pairings, assignment and quantiles of all layers, which grow with n^2. */
 static double chance_seconds(const cpl_coupling_report *r, double threads)
 {
     const double seconds_a_pair = 1.5e-6;
@@ -204,7 +206,7 @@ static double chance_seconds(const cpl_coupling_report *r, double threads)
     return seconds_a_pair * pairs / threads;
 }
 
-/* A guess: the gates of all layers, which a random matrix needs 56 times. */
+/* Guesses the seconds of the spectral norms: a random gate is read 56 times. */
 static double spectral_seconds(const cpl_coupling_report *r, double threads)
 {
     const double seconds_a_weight = 6e-8;

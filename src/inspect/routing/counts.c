@@ -126,7 +126,7 @@ static int by_id(const void *a, const void *b)
     return x->at < y->at ? -1 : 1;
 }
 
-/* Keeps the groups that are large enough. */
+/* Keeps groups of CPL_ROUTING_SEEN places or more. */
 static void gather(cpl_routing_index *index, const place *places, int64_t count)
 {
     int64_t kept = 0;
@@ -139,7 +139,7 @@ static void gather(cpl_routing_index *index, const place *places, int64_t count)
     index->first[index->n_ids] = kept;
 }
 
-/* Fisher-Yates. */
+/* Shuffles the places by Fisher and Yates. */
 static void mix(int64_t *order, int64_t count, uint64_t seed)
 {
     const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_IDS, .step = 1};

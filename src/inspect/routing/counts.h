@@ -23,8 +23,8 @@ void cpl_routing_count_together(int64_t *together, const cpl_routing_record *rec
 
 typedef struct cpl_routing_pair {
     int64_t i, j;    /* i < j */
-    int64_t tokens;  /* that go to both */
-    double expected; /* the same if experts were drawn independently */
+    int64_t tokens;  /* tokens that go to both experts */
+    double expected; /* this number if experts were drawn independently */
 } cpl_routing_pair;
 
 /* Under independence the expected count of a pair of experts is this factor times the product of
@@ -32,13 +32,13 @@ typedef struct cpl_routing_pair {
  * cannot go to one expert twice). 0 if there are no pairs. */
 double cpl_routing_factor(const int64_t *together, int64_t n);
 
-/* Sets the `most` most frequent pairs at most, and returns how many; pairs without a token are
- * none. Equal ones by lower i, then j. */
+/* Sets at most `most` pairs, the most frequent ones, and returns how many. Pairs without a token
+ * are left out. Equally frequent pairs are in the order of i, then j. */
 int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *together, int64_t n);
 
-/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the Jensen-Shannon
- * distance (base 2, the root) between their shares of experts: 0 the same, 1 no expert in common; NaN if
- * fewer than two domains have tokens. */
+/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the Jensen-
+ * Shannon distance (base 2, the root) between their shares of experts: 0 the same, 1 no expert
+ * in common; NaN if fewer than two domains have tokens. */
 double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *record,
                                  int64_t layer, const cpl_routing_tokens *tokens);
 
@@ -57,18 +57,18 @@ typedef struct cpl_routing_index {
     int64_t n_ids;
     int64_t *first; /* (n_ids + 1) of the group in order; groups by rising id */
     int64_t *order; /* (first[n_ids]) places */
-    int64_t *mixed; /* the same places in an order drawn at random */
+    int64_t *mixed; /* these places in random order */
 } cpl_routing_index;
 
-/* ids (count). CPL_ERR_MEMORY. */
+/* Groups the places 0 to count - 1 by their ids. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool,
                                                 const int32_t *ids, int64_t count, uint64_t seed);
 
+/* mean: the largest share of an expert, mean over ids; NaN without ids. shuffled: this mean with
+ * ids dealt to the places at random, which shows the effect of few occurrences and uneven load. */
 typedef struct cpl_routing_vocabulary {
-    int64_t n_ids;   /* that count */
-    double mean;     /* over them of the largest share of an expert; NaN if there are none */
-    double shuffled; /* the same when the ids are dealt to the places at random: what few
-                        occurrences and uneven load make */
+    int64_t n_ids; /* ids that count */
+    double mean, shuffled;
 } cpl_routing_vocabulary;
 
 /* Sets the figures of one layer. CPL_ERR_MEMORY. */

@@ -28,7 +28,7 @@ const int32_t *cpl_routing_record_at(const cpl_routing_record *r, int64_t layer,
     return r->choice + (layer * r->n_tokens + token) * r->top_k;
 }
 
-/* Of scores over their sum; 0 if all are 0. */
+/* Returns the entropy of the scores over their sum; 0 if all are 0. */
 static double entropy_of(const float *scores, int64_t n)
 {
     double sum = 0, sum_log = 0;
@@ -52,7 +52,7 @@ typedef struct entry {
     double entropy;
 } entry;
 
-/* Rounded up to 8. */
+/* Rounds up to a multiple of 8. */
 static int64_t entry_bytes(const cpl_routing_record *r, bool sample)
 {
     const int64_t numbers = r->top_k + (sample ? 2 * r->n_experts : r->top_k);
@@ -282,7 +282,7 @@ static int64_t add_sum(cpl_routing_agreement *a, const entry *head)
     return (int64_t)sizeof *head + a->d * (int64_t)sizeof *sum;
 }
 
-/* Returns its bytes. */
+/* Adds the entry and returns its bytes. */
 static int64_t add_answer(work *w, const char *text)
 {
     const cpl_routing_record *r = w->record;
@@ -355,7 +355,7 @@ done:
     return status;
 }
 
-/* What the clean coupling matrix is computed with. */
+/* Memory for the clean coupling matrix. */
 typedef struct clean {
     cpl_tensor rows, products; /* [n,d], [n,D] */
     cpl_tensor columns;        /* [n,n] answers of expert j to row i: [j,i] */

@@ -18,29 +18,29 @@ typedef struct cpl_routing_record {
     double *entropy; /* [L] sum over tokens of the entropy of the router's distribution, nats */
 } cpl_routing_record;
 
-/* An empty one, whose memory is from the pool. CPL_ERR_MEMORY. */
+/* Makes an empty record, whose memory is from the pool. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record, cpl_pool *pool,
                                                  const cpl_model_settings *config,
                                                  int64_t n_tokens);
 
-/* What a layer's router gave for the T tokens of a batch, in the host's memory. */
+/* The output of a layer's router for the T tokens of a batch, in the host's memory. */
 typedef struct cpl_routing_choices {
     float *probs;    /* [T,n] */
     int32_t *expert; /* [T,K], best first */
     float *weight;   /* [T,K] */
 } cpl_routing_choices;
 
-/* Appends the `count` tokens of one layer of one batch, an entry each; place -1 is none. A
- * distribution is the router's scores over their sum. */
+/* Appends an entry for each of the `count` tokens of one layer of one batch. A token at place -1
+ * has no entry. A distribution is the router's scores over their sum. */
 void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *record, int64_t layer,
                               const cpl_routing_choices *choices, const int64_t *place,
                               int64_t count);
 
-/* Adds the entry at `text`, which is aligned to 8 bytes; returns its bytes, 0 if it is none of
- * these. */
+/* Adds the entry at `text`, which is aligned to 8 bytes, and returns its bytes; 0: it is another
+ * entry. */
 int64_t cpl_routing_record_add(cpl_routing_record *record, const char *text);
 
-/* The K choices of a token. */
+/* Returns the K choices of a token. */
 const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t layer,
                                      int64_t token);
 
@@ -49,7 +49,7 @@ const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t l
 void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
                             const cpl_routing_record *b, int64_t layer);
 
-/* What is known of every token. */
+/* The id and source of every token. */
 typedef struct cpl_routing_tokens {
     int64_t count, n_sources;
     int32_t *input;  /* (count) the id that is read */

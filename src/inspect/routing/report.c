@@ -148,7 +148,7 @@ typedef struct work {
     cpl_routing_agreement *agreement; /* [L] */
     cpl_routing_tokens tokens;
     cpl_routing_index input;
-    cpl_pool pool; /* of all of them */
+    cpl_pool pool; /* memory of these fields */
 } work;
 
 static cpl_status begin(work *w)
@@ -236,7 +236,7 @@ static bool same_shape(const cpl_model_settings *a, const cpl_model_settings *b)
            a->vocab_size == b->vocab_size;
 }
 
-/* The same ids through an older checkpoint. */
+/* Reads the same ids with an older checkpoint. */
 static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
 {
     cpl_routing_report *r     = w->report;

@@ -14,12 +14,12 @@
 typedef struct cpl_routing_options {
     const char *const *inputs; /* (n_inputs) files, folders, patterns */
     int64_t n_inputs;
-    cpl_texts_options texts; /* its eos is not looked at */
+    cpl_texts_options texts; /* its eos is set by the tokenizer */
     cpl_reader_options reader;
     int64_t response_tokens; /* S at most; every T/S-th token of the text */
     double alphas[CPL_NULL_MODEL_MAX_ALPHAS];
     int n_alphas;
-    uint64_t seed; /* of ids dealt anew */
+    uint64_t seed; /* seed of the order in which ids are dealt anew */
 } cpl_routing_options;
 
 enum { CPL_ROUTING_PAIRS = 8 };
@@ -32,7 +32,7 @@ typedef struct cpl_routing_layer {
     int64_t *together;     /* [n,n] */
     cpl_routing_pair pairs[CPL_ROUTING_PAIRS];
     int n_pairs;
-    double domain_distance;                 /* of counts.h */
+    double domain_distance;                 /* cpl_routing_count_domains */
     int64_t *by_source;                     /* [sources,n] assignments */
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
     cpl_routing_m_tok m_tok;
@@ -63,12 +63,12 @@ typedef struct cpl_routing_report {
     cpl_routing_step *steps; /* rising */
     int64_t n_steps;
     int64_t n_lost; /* checkpoints that could not be read any more */
-    cpl_pool pool;  /* of the arrays */
+    cpl_pool pool;  /* memory of the arrays */
 } cpl_routing_report;
 
-/* What it will cost. */
+/* The cost of a report. */
 typedef struct cpl_routing_cost {
-    int64_t tokens, checkpoints; /* of the text; to read it with */
+    int64_t tokens, checkpoints; /* tokens of the text; checkpoints that read it */
     double flops;
 } cpl_routing_cost;
 

@@ -40,7 +40,7 @@ cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, 
     return cpl_routing_samples_init(&a->samples, pool, room, n);
 }
 
-/* How many experts answer more than e: its place among them, from 0. */
+/* Rank of expert e by response; 0 is the strongest. */
 static int64_t place_of(const double *answers, int64_t n, int64_t e)
 {
     int64_t before = 0;
@@ -70,7 +70,7 @@ void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
 
 /* ---- M_tok ---- */
 
-/* The rows and columns of the kept experts, [m,m]. */
+/* Copies the rows and columns of the kept experts to out [m,m]. */
 static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
 {
     for (int64_t i = 0; i < a->n; i++)
@@ -79,8 +79,8 @@ static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
                 *out++ = M[i * a->n + j];
 }
 
-/* Sets the entries of both matrices off the diagonal, every row over its mean, as lists; returns how
- * many. */
+/* Sets the entries of both matrices off the diagonal, every row over its mean, as lists; returns
+ * how many. */
 static int64_t set_lists(double *x, double *y, const float *a, const float *b, int64_t m)
 {
     int64_t count = 0;
@@ -134,7 +134,7 @@ static void own_entries(cpl_routing_m_tok *out, const float *M, int64_t m)
     out->columns_own = (double)columns / (double)m;
 }
 
-/* Figures of the kept experts; all matrices are reduced. */
+/* Sets the figures of the kept experts; all matrices [m,m] are reduced to these experts. */
 static cpl_status figures(cpl_routing_m_tok *out, const float *M_tok, const float *M,
                           const float *centred, const double *alphas, int n_alphas)
 {

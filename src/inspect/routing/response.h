@@ -25,19 +25,19 @@ void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_pa
 /* Sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {
     int64_t n_tokens;  /* sampled */
-    int64_t n_ranked;  /* of these: tokens whose scores and answers vary, so that rho exists */
+    int64_t n_ranked;  /* sampled tokens whose scores and answers vary, so that rho exists */
     double rho, rho_2; /* sums of Spearman's rho of router scores and answers, and of its square */
     int64_t top1;      /* tokens whose first choice is the expert that answers most */
     int64_t shared;    /* experts that are among the K of the router and the K that answer most */
     double *sums;      /* [n,n] row i: sum of the answers over the tokens routed to i */
-    int64_t *routed;   /* [n] how many those are */
+    int64_t *routed;   /* [n] how many tokens are routed to each expert */
     int64_t n, top_k;
     double *row; /* [d] sum of the sampled tokens x */
     int64_t d;
     cpl_routing_samples samples; /* the scores are the router's logits; room 0: it has no rows */
 } cpl_routing_agreement;
 
-/* `room` sampled tokens at most are kept. */
+/* Makes empty sums, which keep at most `room` sampled tokens. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool,
                                                     int64_t n, int64_t top_k, int64_t d,
                                                     int64_t room);
@@ -51,17 +51,17 @@ void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
  * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
 enum { CPL_ROUTING_FEW = 8 };
 
-/* r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the diagonal,
- * every row over its mean. */
+/* r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the
+ * diagonal, every row over its mean. */
 typedef struct cpl_routing_likeness {
     double pearson, spearman;
 } cpl_routing_likeness;
 
 typedef struct cpl_routing_m_tok {
-    int64_t n_kept, n_left_out;            /* experts with tokens enough; with too few */
-    double diagonal;                       /* mean of the M_tok[i,i] */
-    double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* of M_tok among those kept; NaN if there is none */
-    double alpha_min;                      /* smallest alpha at which it is 0 */
+    int64_t n_kept, n_left_out; /* experts with CPL_ROUTING_FEW tokens or more; with fewer */
+    double diagonal;            /* mean of the M_tok[i,i] */
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC of M_tok of the kept experts; NaN without any */
+    double alpha_min;                      /* smallest alpha at which that ERC is 0 */
     double rows_own; /* share of rows i whose own answer is the largest: tokens sent to i excite i
                            most */
     double

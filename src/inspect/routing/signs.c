@@ -103,7 +103,7 @@ static void add_lists(means *m, const lists *l, int64_t length)
     add(&m->below, rho_of_side(l, length, -1));
 }
 
-/* After add_lists: the scores become their sizes. */
+/* Turns the scores into their sizes, after add_lists. */
 static void add_size(means *m, const lists *l, int64_t length)
 {
     for (int64_t i = 0; i < length; i++) l->score[i] = fabs(l->score[i]);
@@ -112,7 +112,7 @@ static void add_size(means *m, const lists *l, int64_t length)
 
 /* ---- scores ---- */
 
-/* What is taken from all scores of a token: their mean, or nothing. */
+/* Returns the number that is taken from all scores of a token: their mean, or 0. */
 static double origin_of(const float *score, int64_t n, bool centred)
 {
     double sum = 0;

@@ -22,7 +22,7 @@ typedef struct cpl_routing_samples {
     float *score, *answer; /* [room,n] */
 } cpl_routing_samples;
 
-/* An empty one, whose memory is from the pool. CPL_ERR_MEMORY. */
+/* Makes empty samples, whose memory is from the pool. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_samples_init(cpl_routing_samples *samples, cpl_pool *pool,
                                                   int64_t room, int64_t n);
 
@@ -36,17 +36,17 @@ typedef struct cpl_routing_rho {
 } cpl_routing_rho;
 
 typedef struct cpl_routing_signs {
-    double negative;         /* share of the T n scores that are below 0 */
-    cpl_routing_rho tokens;  /* of a token's scores and answers over experts, mean over tokens */
-    double tokens_size;      /* the same of |score| */
-    cpl_routing_rho ids;     /* as tokens, after the mean over the sampled tokens of the same id was
-                               taken from scores and answers of each expert; of ids that were sampled
-                               more than once. The sign is that of the score itself */
+    double negative;        /* share of the T n scores that are below 0 */
+    cpl_routing_rho tokens; /* of a token's scores and answers over experts, mean over tokens */
+    double tokens_size;     /* this rho with |score| in place of the score */
+    cpl_routing_rho ids; /* as tokens, with the mean over the sampled tokens of an id taken from the
+                            scores and answers of each expert; over ids with two sampled tokens or
+                            more. The sign is that of the score itself */
     cpl_routing_rho experts; /* of an expert's scores and answers over tokens, mean over experts */
-    double experts_size;     /* the same of |score| */
+    double experts_size;     /* this rho with |score| in place of the score */
 } cpl_routing_signs;
 
-/* id: of every place of the text. CPL_ERR_MEMORY. */
+/* Sets the figures; id has the id of every place of the text. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_signs_of(cpl_routing_signs *out,
                                               const cpl_routing_samples *samples, const int32_t *id,
                                               bool centred);

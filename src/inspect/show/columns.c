@@ -331,7 +331,8 @@ static bool is_there(const void *report, int64_t n_layers, int part)
     return there;
 }
 
-/* Leaves out the columns whose part no layer has. `centred` takes the figures of the centred rows. */
+/* Leaves out the columns whose part no layer has. `centred` takes the figures of the centred
+ * rows. */
 static void choose_columns(cpl_shown *out, const cpl_shown *from, const void *report,
                            int64_t n_layers, bool centred)
 {

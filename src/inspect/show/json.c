@@ -26,7 +26,7 @@ static void add(maker *m, json_t *array, json_t *value)
 
 /* ---- a layer ---- */
 
-/* The expert that the best assignment gives to each router row. */
+/* Lists the expert that the best assignment gives to each router row. */
 static json_t *assignment(maker *m, const cpl_layer_report *l)
 {
     json_t *array = json_array();
@@ -34,7 +34,7 @@ static json_t *assignment(maker *m, const cpl_layer_report *l)
     return array;
 }
 
-/* null if n = 1. */
+/* A figure is null if n = 1. */
 static json_t *silhouettes(maker *m, const cpl_layer_report *l)
 {
     json_t *array = json_array();
@@ -42,7 +42,8 @@ static json_t *silhouettes(maker *m, const cpl_layer_report *l)
     return array;
 }
 
-/* Every coupling figure under its one name; the nested members around it are those of schema 1. */
+/* Every coupling figure has one name here. The nested members beside this object are of schema
+ * 1. */
 static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
 {
     json_t *object = json_object();
@@ -59,7 +60,7 @@ static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
     return object;
 }
 
-/* Quantiles of numbers that are sorted on the way; null for none, and where one is NaN. */
+/* Sorts the numbers and returns their quantiles; null for no numbers, and if one is NaN. */
 static json_t *quantiles(maker *m, double *values, int64_t n)
 {
     static const struct {
@@ -77,7 +78,7 @@ static json_t *quantiles(maker *m, double *values, int64_t n)
     return object;
 }
 
-/* Of the rows of the router and of the experts' gates. */
+/* The distributions within a layer: of its router rows and of its experts' gates. */
 static json_t *distributions(maker *m, const cpl_layer_report *l)
 {
     const int64_t n = l->at->n, pairs = n * (n - 1) / 2;
@@ -131,7 +132,7 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
     return object;
 }
 
-/* Of one set of rows, over the layers that count. */
+/* The figures of the verdict of one set of rows. */
 static json_t *rows_json(maker *m, const cpl_coupling_rows *rows)
 {
     json_t *object = json_object();

@@ -1,8 +1,8 @@
 /* show.h - the reports of coupling and of routing as tables, JSON, and sentences.
  *
- * Room:    inspect/show. The figures of a layer are rows of columns.def. columns.c lists the figures of
- *          each table on the terminal. Charts and tables of the page are rows of assets/charts.json, which
- *          address members of the JSON. */
+ * Room:    inspect/show. The figures of a layer are rows of columns.def. columns.c lists the
+ *          figures of each table on the terminal. Charts and tables of the page are rows of
+ *          assets/charts.json, which address members of the JSON. */
 #ifndef CPL_INSPECT_SHOW_SHOW_H
 #define CPL_INSPECT_SHOW_SHOW_H
 
@@ -14,7 +14,7 @@
 
 /* ---- columns.c ---- */
 
-/* Adds the members of columns.def that layer number `layer` of the report's list has. */
+/* Add the members of columns.def that a layer has; `layer` is its index in the report. */
 void cpl_coupling_columns_json(bool *failed, json_t *object, const cpl_coupling_report *report,
                                int64_t layer);
 void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_report *report,
@@ -22,11 +22,11 @@ void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_re
 
 typedef enum cpl_inspect_table {
     CPL_TABLE_AGREEMENT, /* free of scale: layers with M */
-    CPL_TABLE_CENTRED,   /* the same of the centred rows */
+    CPL_TABLE_CENTRED,   /* the figures of AGREEMENT of the centred rows */
     CPL_TABLE_RAW,       /* depends on the scale of the weights */
     CPL_TABLE_CLUSTERS,  /* silhouettes */
     CPL_TABLE_SAMPLE,    /* with options.sample, in place of AGREEMENT and CENTRED */
-    CPL_TABLE_LOAD,      /* this and those that follow: of a text */
+    CPL_TABLE_LOAD,      /* LOAD and the following tables are of a text */
     CPL_TABLE_CHOICES,
     CPL_TABLE_SIGNS, /* of models with router rows */
     CPL_TABLE_LIKENESS,
@@ -48,13 +48,13 @@ CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
 
-/* "3" or "encoder 3" into `out`, which is returned. */
+/* Writes the name of a layer, such as "3" or "encoder 3", and returns `out`. */
 const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer);
 
 /* ---- json.c, verdict.c ---- */
 
-/* A new object for one report, {"checkpoints": [...]} for several; the caller gives it back with
- * json_decref. A figure that is not finite is null. NULL if there is no memory. */
+/* Returns a new object for one report, {"checkpoints": [...]} for several, which the caller
+ * frees with json_decref. A figure that is not finite is null. NULL: out of memory. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
 /* Adds the matrix M, packed for a page (report/view.h), to every layer of that object that has one:
@@ -62,7 +62,7 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 CPL_NODISCARD cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_report *reports,
                                            int64_t count);
 
-/* Whether the weights of router and experts are coupled: docs/inspection.md, "The verdict". */
+/* The verdict on the weights (docs/inspection.md, "The verdict"). */
 typedef struct cpl_coupling_state {
     const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or a sample */
     int64_t layers, coupled; /* layers that count; coupled ones of them */
@@ -70,7 +70,7 @@ typedef struct cpl_coupling_state {
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);
 
-/* The figures that it follows from, over the layers that count; NaN, with_z 0: there are none. */
+/* The figures of the verdict, over the layers that count. NaN, with_z 0: no layer has one. */
 typedef struct cpl_coupling_rows {
     const char *name;
     int64_t layers, with_z;  /* with_z: some pairings of rows and experts give more than others */
@@ -83,10 +83,10 @@ typedef struct cpl_coupling_summary {
     double own_by_chance, violated_by_chance;
 } cpl_coupling_summary;
 
-/* Of a report without --sample, whose figures have no bounds. */
+/* Returns the figures of the verdict. The report has all rows, without --sample. */
 cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *report);
 
-/* Appends it with the figures that it follows from, in lines of sentences. */
+/* Appends the verdict and its figures, in lines of sentences. */
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
 /* ---- text_json.c, text_verdict.c ---- */
@@ -95,20 +95,20 @@ void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
  * NULL: it cannot be told. */
 const char *cpl_routing_state(const cpl_routing_report *report);
 
-/* Means over the layers; those of rho and own over the layers that have one. */
+/* Means over the layers; means of rho and own are over the layers that have a value. */
 typedef struct cpl_routing_summary {
     double rho, least, most; /* rho NaN: no layer has one */
     double top1, overlap;
-    double own; /* of the rows of M_tok */
+    double own; /* share of the rows of M_tok whose own entry is the largest */
 } cpl_routing_summary;
 
 cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *report);
 
-/* Appends it with the figures that it follows from, in sentences. */
+/* Appends the verdict on text and its figures, in sentences. */
 void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *report);
 
-/* A new object; the caller gives it back with json_decref. A figure that is not finite is null.
- * NULL if there is no memory. */
+/* Returns a new object, which the caller frees with json_decref. A figure that is not finite is
+ * null. NULL: out of memory. */
 json_t *cpl_routing_json(const cpl_routing_report *report);
 
 #endif /* CPL_INSPECT_SHOW_SHOW_H */

@@ -38,7 +38,7 @@ static json_t *numbers(maker *m, const double *values, int64_t n)
     return array;
 }
 
-/* values[i] / of[i], or / of[0] if there is one for all. */
+/* Lists values[i] / of[i], or values[i] / of[0] without `each`. */
 static json_t *shares(maker *m, const int64_t *values, int64_t n, const int64_t *of, bool each)
 {
     json_t *array = json_array();
@@ -74,7 +74,7 @@ static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
     put(m, object, "pairs", pairs);
 }
 
-/* Shares of a domain's assignments by expert, and of an expert's by domain. */
+/* Puts the shares of a domain's assignments by expert, and of an expert's assignments by domain. */
 static void put_domains(maker *m, json_t *object, int64_t layer)
 {
     const cpl_routing_layer *l = &m->r->layers[layer];
@@ -90,7 +90,7 @@ static void put_domains(maker *m, json_t *object, int64_t layer)
     put(m, domains, "by_domain", by_domain);
 }
 
-/* The rows of experts without a token are null. */
+/* Lists the rows of M_tok. The row of an expert without a token is null. */
 static json_t *matrix(maker *m, const cpl_routing_layer *l)
 {
     const int64_t n = m->r->n_experts;
@@ -147,7 +147,7 @@ static json_t *saturation(maker *m)
     return array;
 }
 
-/* The figures of the verdict, with what chance gives. */
+/* The figures of the verdict, each with its value by chance. */
 static json_t *summary(maker *m)
 {
     const cpl_routing_summary s = cpl_routing_summary_of(m->r);

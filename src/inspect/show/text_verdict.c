@@ -3,10 +3,10 @@
 
 #include <math.h>
 
-/* Rank correlations of scores and responses, mean over the layers, from which on the choices follow
- * the responses, or do so in part: docs/inspection.md, "The verdict on text". */
+/* The least rank correlation of scores and responses, mean over the layers, at which choices
+ * follow responses, and at which they follow in part: docs/inspection.md, "The verdict on text". */
 static const double FOLLOW = 0.6, IN_PART = 0.3;
-enum { FEWEST = 100 }; /* tokens of a verdict */
+enum { FEWEST = 100 }; /* a verdict needs so many tokens */
 
 cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
 {

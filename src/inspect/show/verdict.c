@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-/* The bounds of docs/inspection.md, "The verdict". */
+/* docs/inspection.md, "The verdict", has these bounds. */
 static const double KEPT   = 0.05; /* share of pairs that a coupled layer may violate at alpha 1 */
 static const double WEAK   = 1.0 / 3; /* that share in a weakly coupled model, mean over layers */
 static const double CHANCE = 2.0 / 3; /* that share if the entries of M are unrelated */
@@ -47,8 +47,8 @@ static bool counts(const cpl_layer_report *l)
     return has_M(l) && l->at->n > 1;
 }
 
-/* The share of pairs violated at alpha 1: the smaller one of stored and centred rows. A matrix that is
- * the same everywhere, or zero, shows nothing. */
+/* The share of pairs violated at alpha 1: the smaller one of stored and centred rows. A matrix
+ * that is the same everywhere, or zero, shows nothing. */
 static double violated_in(const cpl_layer_report *l)
 {
     const cpl_centred_report *c = &l->centred;
@@ -82,8 +82,9 @@ static void add_layer(tally *t, const cpl_layer_report *l)
     t->chance += 1.0 / (double)l->at->n;
 }
 
-/* The layers' z are of about unit variance by chance: so is their sum over the root of their number
- * (Stouffer). One layer of few experts never gets far, its z being at most n - 1; many may. */
+/* By chance the z of a layer has about unit variance, and so has the sum of z over the root of
+ * their number (Stouffer). The z of one layer of few experts is at most n - 1, so several layers
+ * are needed to exceed chance. */
 static void finish_rows(cpl_coupling_rows *t)
 {
     t->z = t->with_z ? t->z / sqrt((double)t->with_z) : (double)NAN;
@@ -121,7 +122,7 @@ static tally tally_of(const cpl_coupling_report *r)
     return t;
 }
 
-/* NULL: it cannot be told. */
+/* Returns NULL if the state cannot be told. */
 static const char *state_of(const tally *t)
 {
     if (t->stored.with_z + t->centred.with_z == 0) return NULL;
