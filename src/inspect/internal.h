@@ -31,6 +31,9 @@ CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *worker,
                                                  const cpl_inspect_worker_needs *needs);
 void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 
+/* Returns memory that cpl_free frees, or sets *failed. NULL for 0 bytes. */
+void *cpl_inspect_piece(bool *failed, size_t bytes);
+
 /* Returns how many rows of a gate are multiplied at a time. */
 int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at);
 

@@ -69,38 +69,30 @@ static cpl_matrix like_router(const work *w, float *at)
     return (cpl_matrix){at, w->report->at->n, w->report->at->d};
 }
 
-static cpl_status take_centred(work *w)
-{
-    const size_t n  = (size_t)w->report->at->n;
-    w->centred_M    = cpl_alloc(n * n * sizeof(float));
-    w->centred_eps  = cpl_alloc(n * sizeof(float));
-    w->centred_norm = cpl_alloc(n * sizeof(double));
-    return w->centred_M && w->centred_eps && w->centred_norm ? CPL_OK : CPL_ERR_MEMORY;
-}
-
 static cpl_status take_memory(work *w, const cpl_inspect_options *o)
 {
     cpl_layer_report *l = w->report;
-    const size_t n = (size_t)l->at->n, d = (size_t)l->at->d;
-    w->R           = cpl_alloc(n * d * sizeof(float));
-    w->delta       = o->noisy ? cpl_alloc(n * d * sizeof(float)) : NULL;
-    w->mean        = w->n_tasks > l->at->n ? cpl_alloc(n * d * sizeof(float)) : NULL;
-    w->packed      = cpl_alloc(cpl_cpu_on_host()->response.packed_bytes(l->at->n, l->at->d));
-    w->norm32      = cpl_alloc(n * sizeof(float));
-    w->spectral    = o->lambda ? cpl_alloc(n * sizeof(float)) : NULL;
-    l->M           = cpl_alloc(n * n * sizeof(float));
-    l->eps         = cpl_alloc(n * sizeof(float));
-    l->router_norm = cpl_alloc(n * sizeof(double));
-    l->gate_norm   = cpl_alloc(n * sizeof(double));
-    l->cosine      = cpl_alloc(n * (n - 1) / 2 * sizeof(float));
-    l->assigned    = cpl_alloc(n * sizeof(int32_t));
-    l->silhouettes = o->silhouette ? cpl_alloc(n * sizeof(double)) : NULL;
-    if (!o->noisy) CPL_TRY(take_centred(w));
-    return w->R && (w->delta || !o->noisy) && (w->mean || w->n_tasks == l->at->n) && w->packed &&
-                   w->norm32 && (w->spectral || !o->lambda) && l->M && l->eps && l->router_norm &&
-                   l->gate_norm && l->cosine && l->assigned && (l->silhouettes || !o->silhouette)
-               ? CPL_OK
-               : CPL_ERR_MEMORY;
+    const size_t n = (size_t)l->at->n, d = (size_t)l->at->d, row = n * sizeof(float);
+    const size_t centred = o->noisy ? 0 : 1, pairs = n * (n - 1) / 2;
+    bool failed = false;
+    w->R        = cpl_inspect_piece(&failed, d * row);
+    w->delta    = cpl_inspect_piece(&failed, o->noisy ? d * row : 0);
+    w->mean     = cpl_inspect_piece(&failed, w->n_tasks > l->at->n ? d * row : 0);
+    w->packed =
+        cpl_inspect_piece(&failed, cpl_cpu_on_host()->response.packed_bytes(l->at->n, l->at->d));
+    w->norm32       = cpl_inspect_piece(&failed, row);
+    w->spectral     = cpl_inspect_piece(&failed, o->lambda ? row : 0);
+    w->centred_M    = cpl_inspect_piece(&failed, centred * n * row);
+    w->centred_eps  = cpl_inspect_piece(&failed, centred * row);
+    w->centred_norm = cpl_inspect_piece(&failed, centred * n * sizeof(double));
+    l->M            = cpl_inspect_piece(&failed, n * row);
+    l->eps          = cpl_inspect_piece(&failed, row);
+    l->router_norm  = cpl_inspect_piece(&failed, n * sizeof(double));
+    l->gate_norm    = cpl_inspect_piece(&failed, n * sizeof(double));
+    l->cosine       = cpl_inspect_piece(&failed, pairs * sizeof(float));
+    l->assigned     = cpl_inspect_piece(&failed, n * sizeof(int32_t));
+    l->silhouettes  = cpl_inspect_piece(&failed, o->silhouette ? n * sizeof(double) : 0);
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
 static void free_memory(work *w)

@@ -109,18 +109,23 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
            fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
 }
 
+void *cpl_inspect_piece(bool *failed, size_t bytes)
+{
+    void *piece = bytes ? cpl_alloc(bytes) : NULL;
+    *failed     = *failed || (bytes && !piece);
+    return piece;
+}
+
 cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_worker_needs *m)
 {
-    h->rows     = cpl_alloc(m->rows);
-    h->squares  = cpl_alloc(m->squares);
-    h->whole    = m->whole ? cpl_alloc(m->whole) : NULL;
-    h->sum      = m->sum ? cpl_alloc(m->sum) : NULL;
-    h->products = m->products ? cpl_alloc(m->products) : NULL;
-    h->scratch  = cpl_alloc(m->scratch);
-    return h->rows && h->squares && (h->whole || !m->whole) && (h->sum || !m->sum) &&
-                   (h->products || !m->products) && h->scratch
-               ? CPL_OK
-               : CPL_ERR_MEMORY;
+    bool failed = false;
+    h->rows     = cpl_inspect_piece(&failed, m->rows);
+    h->squares  = cpl_inspect_piece(&failed, m->squares);
+    h->whole    = cpl_inspect_piece(&failed, m->whole);
+    h->sum      = cpl_inspect_piece(&failed, m->sum);
+    h->products = cpl_inspect_piece(&failed, m->products);
+    h->scratch  = cpl_inspect_piece(&failed, m->scratch);
+    return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
 void cpl_inspect_worker_free(cpl_inspect_worker *h)
