@@ -56,11 +56,11 @@ TEST(what_cannot_be_scored)
                  cpl_score_documents(run, 3, -1, false, NULL));
     char *path = cpl_path_join(run, "documents.json");
     assert_ok(cpl_file_write_atomic(path, "{}", 2));
-    assert_fails(CPL_ERR_INPUT, "--overwrite replaces it",
+    assert_fails(CPL_ERR_INPUT, "replace it with --overwrite",
                  cpl_score_documents(run, 3, -1, false, NULL));
     assert_fails(CPL_ERR_INPUT, "data.validation is not set",
                  cpl_score_documents(run, 3, -1, true, NULL));
     cpl_free(path);
-    assert_fails(CPL_ERR_INPUT, "is no run",
+    assert_fails(CPL_ERR_INPUT, "is not the folder of a run",
                  cpl_score_documents(scratch_folder(), 3, -1, true, NULL));
 }

@@ -72,7 +72,7 @@ TEST(rules_of_the_metadata)
     refuses("empty");
     pair("\xff", U32);
     u32(1);
-    refuses("no text");
+    refuses("not UTF-8");
     head(0, 1);
     u64(2), cpl_text_append(&file, "a\0", 2), u32(U32), u32(1);
     refuses("no text");
@@ -160,7 +160,7 @@ TEST(names_of_tensors)
     refuses("empty");
     head(1, 0);
     tensor("\xc3", 1, DIMS(1), 24, 0), data(1);
-    refuses("no text");
+    refuses("not UTF-8");
     head(3, 0);
     tensor("a", 1, DIMS(1), 24, 0), tensor("b", 1, DIMS(1), 24, 32);
     tensor("a", 1, DIMS(1), 24, 64), data(65);

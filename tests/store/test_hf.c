@@ -504,7 +504,7 @@ TEST(refusals_of_the_config)
         {"\"eos_token_id\": \"x\"", "eos_token_id"},
         {"\"hidden_size\": 1048576, \"intermediate_size\": 1048576, \"num_experts\": 65535, "
          "\"num_hidden_layers\": 65535",
-         "no machine"},
+         "more than the limit of 2^50"},
     };
     cpl_model_settings c;
     cpl_hf_tokens t;

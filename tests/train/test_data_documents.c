@@ -258,7 +258,7 @@ TEST(documents_need_a_tokenizer)
 {
     cpl_settings train = settings_of(documents("d.jsonl", 3));
     cpl_settings other = settings_of(shard("a.npy", SEQUENCES));
-    refused("data.tokenizer is not set, and ", &train);
+    refused("data.tokenizer is not set, but ", &train);
     set_data(&other, "validation", in_folder(folder, "d.jsonl"));
     refused("d.jsonl contains documents, not token shards", &other);
     drop(&train), drop(&other);

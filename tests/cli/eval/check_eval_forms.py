@@ -91,14 +91,14 @@ def check_moved(folder):
     done = moved(MODEL, "--tasks", "copa")
     check(
         done.returncode == 1
-        and "come with the program are not there" in done.stderr
+        and "come with the program are not installed" in done.stderr
         and str(program.parent) in done.stderr
         and "--data DIR" in done.stderr,
         f"{done}",
     )
     check(moved(MODEL, *COPA).returncode == 0, "a moved program with --data")
     done = moved("--list")
-    check(done.returncode == 0 and "come with the program are not there" in done.stdout, f"{done}")
+    check(done.returncode == 0 and "come with the program are not installed" in done.stdout, f"{done}")
 
 
 # ---- contexts ----
