@@ -135,9 +135,9 @@ def default_device() -> str:
 
 # ---- correctness ----
 
-# Relative error of a norm: of loss and gradients. An operand of a product is rounded by half a unit in the last place
-# u: f32 2^-24, TF32 2^-11, bf16 2^-9, f16 2^-12. Proxies, scaled responses and results are each rounded once, errors
-# of sums add like their square root: about 2 u. Allowed is 8 u, and 2^-17 for f32, whose sums have thousands of terms.
+# Relative error of a norm, for loss and gradients. An operand of a product is rounded by half a unit in the last place
+# u: f32 2^-24, TF32 2^-11, bf16 2^-9, f16 2^-12. Proxies, scaled responses and results are each rounded once. Sums of
+# errors grow like a square root: about 2 u. The limit is 8 u, and 2^-17 for f32, whose sums have thousands of terms.
 TOLERANCE = {"f32": 2.0**-17, "tf32": 2.0**-8, "bf16": 2.0**-6, "f16": 2.0**-9}
 LAYOUTS = ("stacked", "list", "fused", "interleaved, [n, d, 2D]")
 ALPHA = 0.950793  # far from every ratio of responses of `make_inputs`: rounding switches no hinge
@@ -197,7 +197,7 @@ def check(device: Device) -> List[Dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """What is measured: each method is a section of the report. ValueError says why one is left out."""
+    """The measurements: each method is a section of the report. ValueError says why a section is left out."""
 
     device: Device
     shape: Shape

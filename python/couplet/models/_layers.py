@@ -29,12 +29,12 @@ class Layer:
     d: int
     D: int
     K: int  # 0: unknown
-    names: List[str]  # of the router, then of the gates
-    shapes: List[torch.Size]  # theirs
+    names: List[str]  # the router's name, then those of the gates
+    shapes: List[torch.Size]  # shapes of the tensors in `names`
     router_transposed: bool
     columns: bool  # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
     gate_half: Optional[str]
-    group: Any = None  # of expert parallelism
+    group: Any = None  # process group of expert parallelism
 
     def router(self, weights: List[Weight]) -> Tensor:
         """R [n, d]: a view of the weight. weights: those of `names`."""
@@ -89,7 +89,7 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """What torch.compile, DistributedDataParallel and DataParallel have wrapped."""
+    """The module inside the wrappers of torch.compile, DistributedDataParallel and DataParallel."""
     inner: Any = model
     while True:
         if hasattr(inner, "_orig_mod"):
@@ -132,8 +132,8 @@ class Given:
         return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(self.named)]
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Of a copy: names in place of a callable, which may be of the model that is copied, or no function of a
-        module (pickle)."""
+        """A copy has names in place of a callable: the callable may belong to the copied model, or pickle may not
+        know it."""
         return {**self.__dict__, "layers": self.named}
 
     def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
@@ -207,7 +207,7 @@ class _Names:
         else:
             raise TypeError(f"couplet: {what} is {described(given)}, must be a Parameter of the model or its name")
         found = follow(self.model, name)
-        used = id(found.parameter) if found is not None else name  # of tied parameters there are several names
+        used = id(found.parameter) if found is not None else name  # tied parameters have several names
         if used in self.used:
             raise ValueError(f"couplet: {what} is {name}, which {self.used[used]} is too")
         self.used[used] = what
@@ -215,7 +215,7 @@ class _Names:
 
     def _by_name(self, what: str, given: str) -> str:
         plain = plain_name(given)
-        for name in (plain, plain.removeprefix("module.")):  # of DistributedDataParallel
+        for name in (plain, plain.removeprefix("module.")):  # DistributedDataParallel adds the prefix
             if follow(self.model, name) is not None:
                 return name
         near = difflib.get_close_matches(plain, self.by_id.values(), 1)

@@ -11,8 +11,8 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-# What other code puts between a module and its parameters: of the first the parameter is there as before,
-# of the second (PEFT's LoRA, torch's parametrizations) what the model computes with is something else.
+# Names that other code puts between a module and its parameters. Behind a name of the first kind the parameter is
+# unchanged. With the second kind (PEFT's LoRA, torch's parametrizations) the model computes with another tensor.
 WRAPPED = re.compile(
     r"\b(?:_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module|"
     r"modules_to_save\.[^.]+)\."
@@ -38,7 +38,7 @@ def plain_name(name: str) -> str:
 @dataclass
 class Weight:
     parts: List[Tensor]  # the parameters that it is computed from, the one with its name first
-    value: Callable[[], Tensor]  # what the model computes with
+    value: Callable[[], Tensor]  # returns the tensor that the model computes with
     is_computed: bool = False  # from `parts`: it is no parameter itself
 
     @property
@@ -126,7 +126,7 @@ def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) ->
 
 
 def _change(module: Any, adapter: str, W: Tensor) -> Tensor:
-    """What an adapter adds to the weight W as it is without it."""
+    """Returns the change that an adapter adds to the weight W of the base layer."""
     delta: Tensor = module.get_delta_weight(adapter)
     variant = getattr(module, "lora_variant", {})
     if adapter not in variant:

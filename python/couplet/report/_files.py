@@ -12,7 +12,7 @@ import re
 import stat
 import sys
 import tempfile
-from typing import IO, Any, Iterator, Optional, TextIO, Union
+from typing import IO, Any, Iterator, Optional, TextIO, Union, cast
 
 Path = Union[str, "os.PathLike[str]"]
 LARGEST_TEXT = 256 << 20  # bytes of a JSON file
@@ -109,7 +109,8 @@ def _unpacked(file: "IO[bytes]", name: str) -> "IO[bytes]":
         raise BadFile(
             "Zstandard needs the Python package zstandard (apt-get install python3-zstandard); or unpack it: zstd -d"
         ) from None
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)  # type: ignore[no-any-return]
+    packed: Any = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    return cast("IO[bytes]", packed.stream_reader(file, read_across_frames=True))
 
 
 def pieces(path: Path, largest: int) -> "Iterator[bytes]":
