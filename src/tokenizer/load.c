@@ -367,8 +367,7 @@ static cpl_status find_files(cpl_text *json, cpl_text *merges, const char *path)
     CPL_TRY(cpl_text_status(merges));
     if (json->length == 0)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "%s: has neither tokenizer.json nor encoder.json with vocab.bpe",
-                        path);
+                        "%s: has neither tokenizer.json nor encoder.json with vocab.bpe", path);
     return CPL_OK;
 }
 

@@ -61,6 +61,6 @@ TEST(what_cannot_be_scored)
     assert_fails(CPL_ERR_INPUT, "data.validation is not set",
                  cpl_score_documents(run, 3, -1, true, NULL));
     cpl_free(path);
-    assert_fails(CPL_ERR_INPUT, "is not the folder of a run",
+    assert_fails(CPL_ERR_INPUT, "is no run",
                  cpl_score_documents(scratch_folder(), 3, -1, true, NULL));
 }

@@ -75,7 +75,7 @@ TEST(rules_of_the_metadata)
     refuses("not UTF-8");
     head(0, 1);
     u64(2), cpl_text_append(&file, "a\0", 2), u32(U32), u32(1);
-    refuses("no text");
+    refuses("not UTF-8");
     head(0, 3);
     for (int i = 0; i < 3; i++) string(i == 1 ? "b" : "a"), u32(U32), u32(1);
     refuses("a occurs twice");

@@ -250,7 +250,7 @@ def check_kinds(base):
             good(first, *more, run)
         bad(1, "but no config.yaml", first, *more, bare)
         bad(1, "is a checkpoint, not a run", first, *more, base / "last")
-        bad(1, "is no run" if first == "compare" else "is not the folder of a run", first, *more, shards)
+        bad(1, "is no run", first, *more, shards)
     bad(1, ["holds a run already", "step-000006"], "train", folder / "c.yaml", "--out", bare)
     for more in ([], ["--dry-run"]):
         bad(1, ["holds a run already", "--resume"], "train", folder / "c.yaml", "--out", base, *more)
