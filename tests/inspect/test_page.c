@@ -85,6 +85,26 @@ static cpl_text page_of(const fixture_case *of)
 
 /* ---- the page ---- */
 
+/* A row of the comparison is left out only where no report has its figure. */
+TEST(a_comparison_has_the_rows_of_every_report)
+{
+    fixture_kind bare = fixture_small;
+    opened o          = {.count = 2};
+    cpl_pool pool     = {0};
+    cpl_grid grid     = {0};
+    bare.n_layers     = 1;
+    bare.without_M    = 0;
+    fixture_open(&o.reports[0], &bare);
+    fixture_open(&o.reports[1], &fixture_small);
+    assert_ok(cpl_inspect_grid_compare(&grid, &pool, o.reports, 2));
+    assert_string_equal(grid.rows[0], "alignment with the own expert (kappa)");
+    assert_string_equal(grid.cells[0], "-");
+    assert_string_not_equal(grid.cells[1], "-");
+    for (int64_t k = 0; k < grid.n_rows; k++) assert_null(strstr(grid.rows[k], "silhouette"));
+    cpl_pool_free(&pool);
+    close_case(&o);
+}
+
 TEST(pages_need_no_network)
 {
     for (int i = 0; i < CASES; i++) {

@@ -396,8 +396,12 @@ cpl_status cpl_inspect_grid_compare(cpl_grid *g, cpl_pool *pool, const cpl_coupl
     cpl_shown shown[MOST_SHOWN];
     const bool part = reports[0].options.sample > 0;
     int64_t rows    = 0;
-    choose_columns(shown, part ? compared_samples : compared, reports, reports[0].n_layers, false);
-    while (shown[rows].heading) rows++;
+    for (const cpl_shown *from = part ? compared_samples : compared; from->heading; from++) {
+        bool there = false;
+        for (int64_t v = 0; v < count; v++)
+            there = there || is_there(&reports[v], reports[v].n_layers, list[from->column].part);
+        if (there) shown[rows++] = *from;
+    }
     CPL_TRY(cpl_grid_open(g, pool, rows, count));
     for (int64_t v = 0; v < count; v++) {
         const cpl_columns c = weights_columns(&reports[v]);
