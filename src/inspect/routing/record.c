@@ -43,8 +43,9 @@ static double entropy_of(const float *scores, int64_t n)
 
 /* ---- what one batch adds, as a text that goes to all ranks ---- */
 
-/* Of a token in one layer; its K experts and their K weights follow, of a sample its K experts, n
- * scores and n answers. Or of all samples of a batch: d doubles, the sum of their x. */
+/* The head of an entry. An entry of a token in one layer has its K experts and their K weights
+ * behind the head, that of a sampled token its K experts, n scores and n answers. An entry of
+ * all samples of a batch has d doubles, the sum of their x. */
 typedef struct entry {
     int64_t place;
     int32_t layer;
