@@ -228,7 +228,7 @@ static int watch_request(void *ctx, curl_off_t all, curl_off_t got, curl_off_t u
 {
     cpl_http_request *t = ctx;
     (void)all, (void)up, (void)sent;
-    if (cpl_http_is_stopped(t->http)) return 1;
+    if (t->http->stopped) return 1;
     if (t->watch) t->watch(t, cpl_seconds_now() - t->began);
     return !t->answer.code && got > ERROR_BODY;
 }
@@ -338,7 +338,7 @@ static void finish_request(cpl_http_request *t, CURLcode code, char *words)
     if (!*words) snprintf(words, CURL_ERROR_SIZE, "%s", curl->easy_strerror(code));
     if (!t->place || (t->text && t->text->failed))
         t->end = CPL_HTTP_NO_MEMORY;
-    else if (cpl_http_is_stopped(t->http))
+    else if (t->http->stopped)
         t->end = CPL_HTTP_STOPPED;
     else if (t->end == CPL_HTTP_DONE && code != CURLE_OK && (!is_error || t->head > MOST_HEAD))
         set_failure(t, code, words);
@@ -454,11 +454,6 @@ void cpl_http_stop(cpl_http *http)
     http->stopped = true;
     pthread_cond_broadcast(&http->changed);
     pthread_mutex_unlock(&http->lock);
-}
-
-bool cpl_http_is_stopped(cpl_http *http)
-{
-    return http->stopped;
 }
 
 void cpl_http_close(cpl_http *http)

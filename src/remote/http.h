@@ -99,7 +99,6 @@ CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out, int stall_seconds);
 
 /* Ends all running and waiting requests as CPL_HTTP_STOPPED. */
 void cpl_http_stop(cpl_http *http);
-bool cpl_http_is_stopped(cpl_http *http);
 
 /* No thread may use it any more. NULL: nothing to do. */
 void cpl_http_close(cpl_http *http);

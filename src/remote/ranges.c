@@ -1,6 +1,7 @@
 /* ranges.c - ranges of files: fetched in advance by workers, in the order in which they are needed,
  * and given to those who read; see internal.h */
 #include <inttypes.h>
+#include <malloc.h>
 #include <signal.h>
 #include <string.h>
 
@@ -145,11 +146,14 @@ static void *fetch_ranges(void *ctx)
     return NULL;
 }
 
-/* Starts the workers, with all signals blocked; under the lock. If none starts, readers fetch. */
+/* Starts the workers, with all signals blocked; under the lock. If none starts, readers fetch. The
+ * memory of a range is mapped by itself, because it is freed by another thread: malloc would keep
+ * it for the worker. */
 static void start_workers(cpl_remote *r)
 {
     sigset_t all, before;
     if (r->n_workers) return;
+    (void)mallopt(M_MMAP_THRESHOLD, CPL_REMOTE_HEAD);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (r->n_workers < CPL_HTTP_ACTIVE &&
