@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python certify-sweep python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench experiments scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -48,11 +48,6 @@ python: ## makes build/venv with PyTorch (some gigabytes) and runs the tests of 
 	@tools/deps.sh build python
 	@python3 tools/run_python_tests.py prepare build/venv
 	@python3 tools/run_python_tests.py run build/venv
-
-certify-sweep: ## judges random right and wrong losses of routers with couplet.certify (an hour); ARGS="--dumps 100 --kind z-loss"
-	@tools/deps.sh build python
-	@python3 tools/run_python_tests.py prepare build/venv
-	@cd python && PYTHONPATH=tests:. ../build/venv/bin/python tests/certify/sweep_certify.py $(ARGS)
 
 python-matrix: ## runs the Python tests with PyTorch 2.4, 2.6 and the newest, Transformers 4.5x and 5; ROWS=oldest
 	@tools/deps.sh build python

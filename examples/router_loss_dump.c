@@ -1,15 +1,14 @@
 /* router_loss_dump.c - the load-balancing loss of a trainer in C, and the dump by which it is checked:
  *
- *     cc router_loss_dump.c -lxxhash -lm -o router_loss_dump && ./router_loss_dump balance.safetensors
+ *     cc router_loss_dump.c -lm -o router_loss_dump && ./router_loss_dump balance.safetensors
  *     python -m couplet.certify balance.safetensors
  *
  * The file is eight bytes with the length of the header, little-endian, the header in JSON, and the numbers.
- * Its names are those of docs/losses.md; `kind`, `couplet_dump` and the check sum may be left out. */
+ * Its names are those of docs/losses.md; `kind` and `couplet_dump` may be left out. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { T = 32, N = 8, K = 2 };
 
@@ -47,15 +46,13 @@ static int write_dump(const char *path)
     char header[1024];
     const unsigned long long a = sizeof x.logits, b = 2 * a; /* where logits and d_logits end */
     snprintf(header, sizeof header,
-             "{\"__metadata__\":{\"couplet_dump\":\"1\",\"kind\":\"load-balancing-olmoe\",\"xxh3\":"
-             "\"%016llx\"},"
+             "{\"__metadata__\":{\"couplet_dump\":\"1\",\"kind\":\"load-balancing-olmoe\"},"
              "\"logits\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[0,%llu]},"
              "\"d_logits\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%llu,%llu]},"
              "\"loss\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]},"
              "\"top_k\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]},"
              "\"coefficient\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[%llu,%llu]}}",
-             (unsigned long long)XXH3_64bits(&x, sizeof x), T, N, a, T, N, a, b, b, b + 4, b + 4,
-             b + 8, b + 8, b + 12);
+             T, N, a, T, N, a, b, b, b + 4, b + 4, b + 8, b + 8, b + 12);
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)(strlen(header) >> (8 * i));
     FILE *file = fopen(path, "wb");

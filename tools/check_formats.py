@@ -34,20 +34,13 @@ WRITTEN = [
         [r'"(\w+)":', r"^    (\w+): (?:int|str|float)"],
         {"id", "correct", "metrics", "results", "samples"},
     ),
-    (
-        "Certificates: python -m couplet.certify DUMP --json",
-        "python/couplet/certify/erc/report.py",
-        "def as_json",
-        [WORD],
-        {"right", "fault", "unknown", "none", "pass", "strict", "half", "other", "bf16", "f32"},
-    ),
     ("Verdicts: python -m couplet.certify --json", "python/couplet/certify/_report.py", "def as_json", [WORD], set()),
     (
         "Dumps of the coupling loss",
-        "python/couplet/certify/erc/dump.py",
+        "python/couplet/certify/_dump.py",
         "",
-        [r'"(W_[gp]|R|M|d\w+|alpha|weight|layers|loss|eps)"[,)]'],
-        {"donot_use_mm_for_euclid_dist"},
+        [r'"(W_[gp]|R|M|dR|dW_[gp]|delta|alpha|weight|layers|loss|eps)"'],
+        set(),
     ),
     ("Perplexity of text", "src/eval/perplexity.c src/cli/verbs/eval_text.c", "---- JSON ----", [WORD], set()),
     (

@@ -31,7 +31,6 @@ NEEDS = [
     "mypy",
     "pytest",
     "hatchling>=1.27",
-    "xxhash",
     "gguf",
     "tensorboard",
     "zstandard",
@@ -46,7 +45,7 @@ ABSENT = re.compile(
 INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
 WISHED = (
-    CHECK + ", peft, matplotlib, sklearn, mypy, xxhash, gguf, tensorboard, zstandard, hatchling, lm_eval, ruff"
+    CHECK + ", peft, matplotlib, sklearn, mypy, gguf, tensorboard, zstandard, hatchling, lm_eval, ruff"
 )  # without, a few are skipped
 
 

@@ -1,5 +1,5 @@
 """Runs somebody's callable on the inputs of a kind, and holds it to what a loss must be: the same numbers for the same
-inputs, which it leaves as they are, and a graph."""
+inputs, which it leaves as they are."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
+from . import _names
 from ._dump import FLOATS, LIKE, NUMBERS, number
-from ._fits import Dump
-from ._import import CannotJudge, called_by_name, named, raised, signature_of
-from ._judge import ROUNDINGS
-from ._kind import Case, Kind, Outputs, generator
+from ._import import CannotJudge, called, called_by_name, named, raised, signature_of
+from ._judge import Dump
+from ._kind import Case, Kind, Outputs, usual_defaults
+from .kinds.balance import pick
 
-LAYERED = ("logits", "indices", "kept")  # [L,T,...]
-MANY = ("tuple", "stack", "one")  # the logits of all layers; of all in one tensor; of one layer
+LAYERED = ("logits", "indices", "kept", "router")  # [L,...]
+ONE_LAYER = ("probs", "tokens_per_expert", "routing_map")  # inputs that belong to one layer
+DERIVED = (*ONE_LAYER, "total_num_tokens", "num_experts", "w_gate_up")  # computed from other inputs
+FORMS = ("tuple", "stack", "one")  # forms of logits: a tensor a layer; one tensor; one layer
+IMPLIED = {"logits": {"probs"}, "w_gate": {"w_gate_up"}, "top_k": {"indices", "routing_map", "tokens_per_expert"}}
 MOST_K = 1024  # that a loss may have inside
-AGAIN, AGAIN_ON_CPU = 1e-3, 1e-5  # relative: a second call may differ by this much; on a CPU in float32 or float64
+AGAIN = 1e-5  # relative: a second call may differ by this much
+FOUND = ("M", "delta")  # outputs that a coupling loss may return beside its loss
 
 
-def check_settings(
-    dtype: Any = torch.float32, device: Any = "cpu", seed: Any = 0, logits: Any = None, rounding: Any = None, **_: Any
-) -> None:
+def check_settings(dtype: Any = None, device: Any = "cpu", seed: Any = 0, logits: Any = None, **_: Any) -> None:
     """CannotJudge: with these, which certify describes, nothing can be run."""
-    for name, value, can_be in (
-        ("dtype", dtype, FLOATS),
-        ("logits", logits, (None, *MANY)),
-        ("rounding", rounding, ROUNDINGS),
-    ):
+    for name, value, can_be in (("dtype", dtype, (None, *FLOATS)), ("logits", logits, (None, *FORMS))):
         if value not in can_be:
             raise CannotJudge(f"{name} is {value!r:.40}, must be one of {', '.join(map(str, can_be))}")
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
@@ -41,7 +40,7 @@ def check_settings(
 
 
 class Callee:
-    """A callable and its arguments: `names`, ours -> its own. `fixed`: inputs that it has inside, as its own top_k."""
+    """A callable and its arguments. `names`: ours -> its own. `fixed`: inputs that it has inside, as its own top_k."""
 
     def __init__(
         self,
@@ -50,125 +49,232 @@ class Callee:
         fixed: Optional[Mapping[str, Any]] = None,
         logits: Optional[str] = None,
     ):
-        self.function, self.kind, self.fixed, self.logits = function, kind, dict(fixed or {}), logits
+        self.function, self.kind, self.logits = function, kind, logits
         try:
             self.signature = signature_of(function)
         except (TypeError, ValueError):
             raise CannotJudge("its arguments cannot be read; wrap it in a function") from None
         self.parameters = named(self.signature)
-        self.names = self._names()
+        self.names = _names.read(self.parameters, kind.inputs)
+        unknown = [
+            p.name for p in self.parameters.values() if p.default is p.empty and p.name not in self.names.values()
+        ]
+        self.by_place = bool(kind.order) and (bool(unknown) or not self.names) and self._takes(kind.order)
+        if self.by_place:
+            self.names = {name: name for name in kind.order}
+        elif unknown:
+            self._refuse(self._why_unread(unknown[0]))
+        self.fixed = {name: self._checked(name, value) for name, value in (fixed or {}).items()}
+        for name in sorted(kind.needs | kind.asks):
+            if not {name, *IMPLIED.get(name, ())} & {*self.names, *self.fixed}:
+                how = f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS else ""
+                self._refuse(f"it takes no {name}", how)
+        if self.fixed.get("top_k", 0) > MOST_K:
+            raise CannotJudge(f"top_k is {self.fixed['top_k']}, which is more than {MOST_K}")
 
-    def _names(self) -> Dict[str, str]:
-        ours = {theirs: name for name, all_ in self.kind.inputs.items() for theirs in all_}
-        found: Dict[str, str] = {}
-        for theirs in self.parameters:
-            if theirs in ours:
-                found.setdefault(ours[theirs], theirs)
-        unknown = [name for name, p in self.parameters.items() if p.default is p.empty and name not in found.values()]
-        if unknown and unknown[0] in ours:
-            one = ours[unknown[0]]
-            raise CannotJudge(
-                f"its arguments are {self.signature}: {found[one]} and {unknown[0]} are two names of {one}; "
-                "wrap it in a function that takes one of them"
-            )
-        if unknown:
-            raise CannotJudge(
-                f"its arguments are {self.signature}: {unknown[0]} is none of "
-                f"{', '.join(self.kind.inputs)} or their other names; wrap it in a function"
-            )
-        for name in self.fixed:
-            if name in found:
-                raise CannotJudge(f"it takes {name} itself; --set {name} is for one that does not")
-            if name not in self.kind.inputs:
-                raise CannotJudge(f"{self.kind.name} has no input {name}: it has {', '.join(self.kind.inputs)}")
-            if name not in NUMBERS:
-                raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
-            self.fixed[name] = number(name, self.fixed[name])
-        if self.kind.needs - set(found) - set(self.fixed) and len(self.parameters) < len(self.signature.parameters):
-            raise CannotJudge(
-                f"its arguments are {self.signature}, which do not say what it takes; wrap it in a function "
-                f"with arguments of the names {', '.join(sorted(self.kind.needs))}"
-            )
-        for name in sorted(self.kind.needs):
-            if name not in found and name not in self.fixed:
-                raise CannotJudge(
-                    f"it takes no {name}; "
-                    + (
-                        f"say which it has inside, as --set {name}=VALUE"
-                        if name in NUMBERS
-                        else "wrap it in a function that does"
-                    )
-                )
-        return found
+    def _takes(self, places: Tuple[str, ...]) -> bool:
+        try:
+            self.signature.bind(*places)
+        except TypeError:
+            return False
+        return True
+
+    def _why_unread(self, name: str) -> str:
+        second = [self.names[one] for one in _names.readings(name, self.kind.inputs) if one in self.names]
+        if second:
+            return f"{second[0]} and {name} are two names of one input"
+        return f"{name} is none of {', '.join(self.kind.inputs)} or their other names"
+
+    def _refuse(self, why: str, how: str = "") -> None:
+        """CannotJudge, with a function that can be judged, ready to paste, where that is the way."""
+        if len(self.parameters) < len(self.signature.parameters):
+            why = f"its arguments are {self.signature}, which do not say what it takes"
+        if how:
+            raise CannotJudge(f"{why}; {how}")
+        has = {*self.names, *(name for name, by in IMPLIED.items() if by & set(self.names))}
+        unread = [name for name in self.parameters if name not in self.names.values()]
+        name = getattr(self.function, "__name__", "my_loss")
+        lines = _names.wrapper(name, self.names, sorted(self.kind.needs - has), unread)
+        raise CannotJudge(f"{why}; wrap it in a function of these names, as\n\n{lines}")
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name in self.names:
+            raise CannotJudge(f"it takes {name} itself; --set {name} is for one that does not")
+        if name not in self.kind.inputs:
+            raise CannotJudge(f"{self.kind.name} has no input {name}: it has {', '.join(self.kind.inputs)}")
+        if name not in NUMBERS:
+            raise CannotJudge(f"{name} is a tensor, which cannot be set; wrap it in a function that takes it")
+        return number(name, value)
+
+    @property
+    def mask(self) -> str:
+        """Its argument that is a mask of either polarity; "": it has none."""
+        theirs = self.names.get("mask", "")
+        return "" if theirs == "attention_mask" else theirs
+
+    # ---- inputs ----
 
     def case(self, x: Case) -> Case:
         """The inputs without those that it does not take, and with the chosen experts if it takes them."""
-        if "indices" in self.names and x.top_k:
+        implied = {name for name, by in IMPLIED.items() if by & set(self.names)}
+        implied |= {"w_up"} if "w_gate_up" in self.names else set()
+        taken = {n: v for n, v in x.values.items() if n in {*self.names, *implied} or n not in self.kind.inputs}
+        x = Case(**{**taken, **self.fixed})
+        if IMPLIED["top_k"] & set(self.names) and x.logits is not None:
             x = x.but(indices=x.logits.topk(x.top_k).indices)
-        return Case(
-            **{name: value for name, value in x.values.items() if name in self.names or name not in self.kind.inputs},
-            **self.fixed,
-        )
+        return x
 
-    def arguments(self, x: Case, form: str) -> Dict[str, Any]:
+    def value(self, name: str, x: Case) -> Any:
+        """An input, or what is computed from other inputs."""
+        if name in ("tokens_per_expert", "routing_map") and x.logits is not None:
+            chosen = torch.zeros_like(x.logits).scatter(-1, x.indices, 1.0).detach()
+            chosen = chosen if x.mask is None else chosen * x.mask.view(-1, 1)
+            return chosen.bool() if name == "routing_map" else chosen.sum(-2)
+        if name == "total_num_tokens":
+            return x.logits.shape[1] if x.mask is None else int(x.mask.sum())
+        if name == "probs":
+            return self.kind.scores(x.logits)
+        if name == "num_experts":
+            return x.logits.shape[-1]
+        if name == "w_gate_up":
+            return torch.cat((x.w_gate, x.w_up), 1)
+        if name == "kept" and x.kept is None:  # all that are chosen
+            return pick(Case(), x.logits.detach(), x.top_k or x.logits.shape[-1]) > 0
+        if name == "mask" and x.mask is None:
+            return torch.ones(x.logits.shape[1], dtype=torch.bool)
+        return 1 if getattr(x, name) is None and name in ("micro_batches", "sequences") else getattr(x, name)
+
+    def arguments(self, x: Case, form: str, padding: bool) -> Dict[str, Any]:
         values: Dict[str, Any] = {}
         for name, theirs in self.names.items():
-            value = x.logits.shape[-1] if name == "num_experts" else getattr(x, name)
-            if value is None and self.parameters[theirs].default is not inspect.Parameter.empty:
+            has_default = not self.by_place and self.parameters[theirs].default is not inspect.Parameter.empty
+            if getattr(x, name) is None and name not in DERIVED and has_default:
                 continue
-            if name == "kept" and value is None:  # all that are chosen
-                chosen = x.logits.topk(x.top_k or x.logits.shape[-1]).indices
-                value = torch.zeros_like(x.logits, dtype=torch.bool).scatter(-1, chosen, True)
-            if name in LAYERED and isinstance(value, Tensor) and value.dim() == 3:
+            value = self.value(name, x)
+            if name in (*LAYERED, *ONE_LAYER) and isinstance(value, Tensor) and self.kind.is_layered:
                 value = tuple(value) if form == "tuple" else value[0] if form == "one" else value
+            if name == "counts" and form == "one":
+                value = value.sum(0)
             if name == "mask":
-                value = torch.ones(x.logits.shape[1], dtype=torch.bool) if value is None else value
+                value = ~value if padding else value
                 value = value.view(x.sequences or 1, -1).long() if theirs == "attention_mask" else value
-            values[theirs] = 1 if value is None and name in ("micro_batches", "sequences") else value
+            values[theirs] = value
         return values
 
-    def forms(self, x: Case) -> Tuple[str, ...]:
+    def forms(self) -> Tuple[str, ...]:
         if self.logits:
             return (self.logits,)
-        layered = x.logits is not None and x.logits.dim() == 3
-        one = self.names.get("logits") in ("logits", "x", "gate_logit")
-        return ("one",) if not layered or one else ("tuple", "one")
+        if set(ONE_LAYER) & set(self.names) or self.names.get("logits") in ("logits", "x", "gate_logit"):
+            return ("one",)
+        if {"router", "counts"} & set(self.names):
+            return ("stack", "one")
+        return ("tuple", "one")
+
+    # ---- calls ----
+
+    def call(self, x: Case, form: str, padding: bool) -> Outputs:
+        """Its outputs, and `delta` if it says which noise it drew."""
+        arguments = self.arguments(x, form, padding)
+        if self.by_place:
+            given = called(self.function, *arguments.values())
+        else:
+            given = called_by_name(self.function, self.parameters, arguments)
+        if self.kind.outputs != ("loss",):
+            return rule(self.kind, given, x)
+        out = {"loss": loss_in(given)}
+        for name in FOUND if isinstance(given, dict) and self.kind.name == "erc" else ():
+            if given.get(name) is not None:
+                shape = x.router.shape if name == "delta" else (len(x.router), len(x.router))
+                if not is_plain(given[name]) or given[name].shape != shape:
+                    raise CannotJudge(f"it returns as {name} {in_words(given[name])}, must be a tensor {list(shape)}")
+                out[name] = given[name]
+        return out
+
+    def form(self, x: Case, padding: bool) -> str:
+        """The first form with which it returns what it must."""
+        reasons = []
+        for form in self.forms():
+            try:
+                self.call(self.copied(x)[0], form, padding)
+                return form
+            except CannotJudge as error:
+                reasons.append(error)
+        raise reasons[-1] if "tuple" in str(reasons[0]).splitlines()[0] else reasons[0]
+
+    def copied(self, x: Case) -> Tuple[Case, Dict[str, Tensor]]:
+        """A copy, and those of its inputs that have a gradient."""
+        x = x.but(**{name: value.detach().clone() for name, value in x.tensors()})
+        leaves = {n: getattr(x, n).requires_grad_() for n in self.kind.gradients if getattr(x, n) is not None}
+        return x, leaves
+
+    def once(self, x: Case, form: str, padding: bool) -> Outputs:
+        """One call and its backward pass: the outputs, and gradients, 0 where there is none."""
+        mine, leaves = self.copied(x)
+        out = self.call(mine, form, padding)
+        for name, value in mine.tensors():
+            before, after = getattr(x, name), out.get(f"{name}_after")  # a bias may be changed in place
+            if not torch.equal(value, before) and (after is None or not torch.equal(value, after.to(value.dtype))):
+                raise CannotJudge(f"it changes its input {name}")
+        scalar: Any = out.get("loss")
+        if scalar is None and leaves:
+            scalar = sum((out[name] * getattr(x, f"d_{name}")).sum() for name in self.kind.outputs)
+        if leaves and scalar.requires_grad:
+            try:
+                scalar.backward()
+            except Exception as error:
+                raise raised("its backward pass raises", error) from error
+        out.update({f"d_{n}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for n, leaf in leaves.items()})
+        for name, value in out.items():
+            if not bool(torch.isfinite(value).all()):
+                raise CannotJudge(f"its {name} has a NaN or an infinite number")
+        return {name: value.detach().cpu() for name, value in out.items()}
+
+    def dump(self, name: str, x: Case, dtype: torch.dtype, device: str, padding: bool) -> Dump:
+        """Its outputs for these inputs. It is called twice, as it must not depend on anything else."""
+        x = self.case(x).to(dtype if self.kind.gradients else max(torch.float32, dtype, key=lambda one: one.itemsize))
+        x = x.but(**{key: value.to(device) for key, value in x.tensors()})
+        form = self.form(x, padding)
+        if form == "one":
+            x = x.but(**{k: v[:1] for k, v in x.tensors() if k in LAYERED and self.kind.is_layered})
+            x = x if x.counts is None else x.but(counts=x.counts.sum(0, keepdim=True))
+        got = self.once(x, form, padding)
+        if "delta" in got:
+            x = x.but(delta=got.pop("delta"))
+        else:
+            again = self.once(x, form, padding)
+            for key, value in got.items():
+                if float((value.double() - again[key].double()).norm()) > AGAIN * float(value.double().norm()):
+                    raise CannotJudge(
+                        "it gives other numbers when it is called with the same inputs again: it depends on hidden state "
+                        "or on random numbers" + (", which it must return as delta" if self.kind.name == "erc" else "")
+                    )
+        return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
+
+    def dumps(self, dtype: Optional[torch.dtype], device: str, seed: int, padding: bool = False) -> List[Dump]:
+        """Dumps for all inputs of the kind. Without `dtype` they are float64, or float32 if it does not take that."""
+        with usual_defaults():
+            cases = self.kind.cases(seed, 2 * int(self.fixed.get("top_k", 0)))
+        for one in (dtype,) if dtype else (torch.float64, torch.float32):
+            try:
+                return [self.dump(name, x, one, device, padding) for name, x in cases.items()]
+            except CannotJudge as error:
+                reason = error
+        raise reason
 
 
-def call(callee: Callee, x: Case, form: str) -> Any:
-    return called_by_name(callee.function, callee.parameters, callee.arguments(x, form))
-
-
-def form_of(callee: Callee, x: Case) -> str:
-    """How it wants the logits: the first form with which it returns a loss. If there is none, why: that of the first form,
-    unless it is that a tuple is no tensor."""
-    forms = callee.forms(x)
-    reasons = []
-    for form in forms if len(forms) > 1 else ():
-        try:
-            loss_in(call(callee, x, form))
-            return form
-        except CannotJudge as error:
-            reasons.append(error)
-    if reasons and "tuple" not in str(reasons[0]).splitlines()[0]:
-        raise reasons[0]
-    return forms[-1]
-
-
-def _a(word: str) -> str:
-    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+# ---- what a callable returns ----
 
 
 def is_plain(value: Any) -> bool:
     """Whether it is a tensor of numbers that can be read, one by one."""
-    return (
-        isinstance(value, Tensor) and value.is_floating_point() and value.layout is torch.strided and not value.is_meta
-    )
+    has_numbers = isinstance(value, Tensor) and value.is_floating_point()
+    return has_numbers and value.layout is torch.strided and not value.is_meta
 
 
 def in_words(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return "None" if value is None else _a(type(value).__name__)
+        name = type(value).__name__
+        return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     layout = "" if value.layout is torch.strided else f", {str(value.layout)[6:]}"
     return f"a tensor {list(value.shape)} of {value.dtype}{layout}{', meta' if value.is_meta else ''}"
 
@@ -179,20 +285,19 @@ def loss_in(given: Any) -> Tensor:
         raise CannotJudge(f"it returns a dict with {', '.join(map(str, given)) or 'nothing'}, must have loss")
     loss = given["loss"] if isinstance(given, dict) else given
     if not is_plain(loss) or loss.numel() != 1:
-        raise CannotJudge(
-            f"it returns {in_words(loss)}, must return the loss, a tensor of one number, or a dict with loss"
-        )
+        what = "must return the loss, a tensor of one number, or a dict with loss"
+        raise CannotJudge(f"it returns {in_words(loss)}, {what}")
     one: Tensor = loss.reshape(())
     return one
 
 
-def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
+def rule(kind: Kind, given: Any, x: Case) -> Outputs:
     """The outputs of a rule that is no loss."""
     name = kind.outputs[0]
     if name == "bias_after" and given is None:
         return {name: x.bias}  # it was changed in place
     if name == "weights" and isinstance(given, tuple) and len(given) == 2:
-        given = _spread(x.logits, *sorted(given, key=is_plain))
+        given = spread(x.logits, *sorted(given, key=is_plain))
     given = given.get(name) if isinstance(given, dict) else given
     wanted = getattr(x, LIKE[name]).shape
     if not is_plain(given) or given.shape != wanted:
@@ -200,112 +305,10 @@ def _rule(kind: Kind, given: Any, x: Case) -> Outputs:
     return {name: given}
 
 
-def _spread(like: Tensor, indices: Any, weights: Any) -> Any:
+def spread(like: Tensor, indices: Any, weights: Any) -> Any:
     """Weights [T,K] of the experts of these indices as [T,n]."""
     try:
         return torch.zeros_like(like, dtype=weights.dtype).scatter(-1, indices.long(), weights)
     except (AttributeError, RuntimeError) as error:
-        raise CannotJudge(
-            f"it returns {in_words(indices)} and {in_words(weights)}, which are no indices and weights [T,K]: "
-            f"{str(error).splitlines()[0]}"
-        ) from None
-
-
-def once(callee: Callee, x: Case, form: str) -> Outputs:
-    """One call and its backward pass, on copies: the outputs, without a gradient that is None."""
-    kind = callee.kind
-    leaves = {
-        name: getattr(x, name).detach().clone().requires_grad_()
-        for name in kind.gradients
-        if getattr(x, name) is not None
-    }
-    mine = x.but(**{name: value.clone() for name, value in x.tensors()}).but(**leaves)
-    before = {name: value.detach().clone() for name, value in mine.tensors()}
-    given = call(callee, mine, form)
-    out = {"loss": loss_in(given)} if kind.outputs == ("loss",) else _rule(kind, given, mine)
-    for name, value in mine.tensors():
-        after = out.get(f"{name}_after", before[name])  # of a bias: it may be changed in place
-        if not torch.equal(value.detach(), before[name]) and not torch.equal(value.detach(), after.to(value.dtype)):
-            raise CannotJudge(f"it changes its input {name}")
-    if leaves:
-        scalar = (
-            out["loss"]
-            if "loss" in out
-            else sum((value * getattr(x, f"d_{name}")).sum() for name, value in out.items())
-        )
-        if not scalar.requires_grad:
-            raise CannotJudge(
-                "it returns a tensor without graph: detached, or computed under torch.no_grad(), so that no "
-                "gradient can reach the router"
-            )
-        try:
-            scalar.backward()
-        except Exception as error:
-            raise raised("its backward pass raises", error) from error
-    out = {
-        **out,
-        **{f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()},
-    }
-    for name, value in out.items():
-        if not bool(torch.isfinite(value).all()):
-            raise CannotJudge(f"its {name} has a NaN or an infinite number")
-    return {name: value.detach().cpu() for name, value in out.items()}
-
-
-def dump(callee: Callee, name: str, x: Case, dtype: torch.dtype, device: str) -> Dump:
-    """What it makes of these inputs, twice: a second time because it must not depend on anything else."""
-    x = callee.case(x)
-    x = x.to(dtype)
-    x = x.but(**{key: value.to(device) for key, value in x.tensors()})
-    form = form_of(callee, x)
-    if form == "one" and x.logits is not None and x.logits.dim() == 3:
-        x = x.but(**{key: value[:1] for key, value in x.tensors() if key in LAYERED})
-    got, again = once(callee, x, form), once(callee, x, form)
-    most = AGAIN_ON_CPU if torch.device(device).type == "cpu" and dtype in (torch.float32, torch.float64) else AGAIN
-    for key, value in got.items():
-        if float((value.double() - again[key].double()).norm()) > most * float(value.double().norm()):
-            raise CannotJudge(
-                "it gives other numbers when it is called with the same inputs again: it depends on hidden "
-                "state or on random numbers"
-            )
-    return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
-
-
-def dumps(
-    function: Callable[..., Any],
-    kind: Kind,
-    dtype: torch.dtype = torch.float32,
-    device: str = "cpu",
-    seed: int = 0,
-    fixed: Optional[Mapping[str, Any]] = None,
-    logits: Optional[str] = None,
-) -> List[Dump]:
-    """Of all inputs of the kind that the callable can take."""
-    callee = Callee(function, kind, fixed, logits)
-    K = int(callee.fixed.get("top_k", 0))
-    if K > MOST_K:
-        raise CannotJudge(f"top_k is {K}, which is more than {MOST_K}")
-    given = {
-        name: wide(x, K, seed)
-        for name, x in kind.cases(seed).items()
-        if all(getattr(x, need) is not None for need in kind.needs - set(callee.fixed))
-    }
-    return [dump(callee, name, x, dtype, device) for name, x in given.items()]
-
-
-def wide(x: Case, K: int, seed: int) -> Case:
-    """With 2 K experts at least, for a loss that has K inside: the logits repeated, and moved."""
-    if x.logits is None or x.logits.shape[-1] >= 2 * K:
-        return x
-    many = -(-2 * K // x.logits.shape[-1])
-    by_expert = {
-        name: torch.cat([value] * many, -1)
-        for name, value in x.tensors()
-        if name == "bias" or value.shape == x.logits.shape
-    }
-    g = generator(seed)
-    more = torch.randn(by_expert["logits"].shape, generator=g)
-    if "bias" in by_expert:
-        by_expert["bias"] = by_expert["bias"] + 0.1 * torch.randn(by_expert["bias"].shape, generator=g)
-    ties = bool((x.logits == x.logits.round()).all())
-    return x.but(**{**by_expert, "logits": by_expert["logits"] + (more.round() if ties else more), "kept": None})
+        what = f"it returns {in_words(indices)} and {in_words(weights)}, which are no indices and weights [T,K]"
+        raise CannotJudge(f"{what}: {str(error).splitlines()[0]}") from None

@@ -29,7 +29,7 @@ def raised(what: str, error: BaseException) -> CannotJudge:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Of a module that of its forward. TypeError, ValueError: it has none that can be read."""
+    """The signature of the callable, or of a module's forward. TypeError, ValueError: it has none that can be read."""
     inner = getattr(function, "_orig_mod", function)  # torch.compile(module)
     return inspect.signature(getattr(inner, "forward", inner))
 
@@ -41,7 +41,7 @@ def named(signature: inspect.Signature) -> Dict[str, inspect.Parameter]:
 
 
 def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
-    """What it returns. CannotJudge: it raises, or is a coroutine."""
+    """The value that the function returns. CannotJudge: it raises, or is a coroutine."""
     try:
         given = function(*values, **arguments)
     except KeyboardInterrupt:

@@ -1,159 +1,349 @@
-"""Whether outputs are right, or the smallest set of known faults that explains them."""
+"""Whether loss and gradients are right, or which single known fault explains them.
+
+Every output is compared in float64 with the reference's. An output may lie off by
+
+    TOLERANCE[format] |right| + SPARE[format] |reference computed in the format - right|
+
+where the second part says how much rounding these inputs allow, as where a gradient nearly cancels. Where experts (of the
+coupling loss: hinges) tie, it may also lie off by TIED times what other choices change."""
 
 from __future__ import annotations
 
+import functools
+import math
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ._evaluate import distance, outputs
-from ._fits import RIGHT, Dump, Figure, Judge, Supposed
+import torch
+from torch import Tensor
+
 from ._import import CannotJudge
-from ._kind import Case, Fault, Kind
+from ._kind import Case, Fault, Has, Kind, Outputs, only, right, usual_defaults
 from .kinds import KINDS
 
-SAME = 1e-9  # of an output: so near are two references that are one on some inputs
-ROUNDINGS = (None, "f32", "bf16", "exact")  # of judge
+UNIT = {torch.float64: 2.0**-24, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
+TOLERANCE = {torch.float64: 2e-5, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 8e-3}
+SPARE = {torch.float64: 8.0, torch.float32: 8.0, torch.float16: 8.0, torch.bfloat16: 2.0}
+TIED = 1.0
+TINY = 1e-3  # share of an output: a smaller distance is not mentioned
+NEAR = 0.25  # share of an output: a hypothesis further away is rejected at once
+SHARP = 0.1  # share of an output: nothing further away is called right, whatever rounding may do
+ALIKE = 0.25  # the cosine of an error with that of bf16, from which on it is bf16's
+
+# Faults that multiply loss and gradients by one number, or by two.
+Scale = Callable[[Case], Any]
+SCALES: Dict[str, Scale] = {
+    "coefficient_unused": lambda x: 1 / x.times,
+    "coefficient_twice": lambda x: x.times,
+    "weight_left_out": lambda x: 1 / x.times,
+    "weight_twice": lambda x: x.times,
+    "detached": lambda x: (1, 0),
+    "gradient_twice": lambda x: (1, 2),
+    "added_twice": lambda x: 2,
+    "wrong_sign": lambda x: -1,
+    "loss_sign": lambda x: -1,
+    "zero": lambda x: 0,
+    "not_divided_by_steps": lambda x: x.steps,
+    "divided_by_steps_twice": lambda x: 1 / x.steps,
+    "gradient_not_divided_by_steps": lambda x: (1, x.steps),
+    "gradient_divided_by_steps_twice": lambda x: (1, 1 / x.steps),
+    "times_ranks": lambda x: x.ranks or 1,
+    "divided_by_ranks": lambda x: 1 / (x.ranks or 1),
+    "not_divided_by_sequences": lambda x: x.sequences or 1,
+    "times_k": lambda x: x.top_k or 1,
+    "divided_by_k": lambda x: 1 / (x.top_k or 1),
+    "times_tokens": lambda x: int(x.logits.shape[1] if x.mask is None else x.mask.sum()),
+    "times_n": lambda x: x.logits.shape[-1],
+    "n_left_out": lambda x: 1 / x.logits.shape[-1],
+    "n_and_k_exchanged": lambda x: (x.top_k / x.logits.shape[-1]) ** 2,
+    "pairs_mean": lambda x: len(x.router) / max(len(x.router) - 1, 1),
+    "rows_mean": lambda x: len(x.router),
+    "no_mean": lambda x: len(x.router) ** 2,
+    "layers_sum": lambda x: x.layers or 1,
+    "layers_twice": lambda x: 1 / (x.layers or 1),
+}
+
+
+# ---- the outputs of a hypothesis ----
+
+
+def outputs(kind: Kind, x: Case, has: Has = right, gradients: bool = True) -> Outputs:
+    """The loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With x.tokens_of_layers [L,T,d]
+    gradients are those of router weights, d_logits^T tokens: layer l belongs to router x.router_of[l], and one that is
+    not trained has the gradient 0."""
+    names = [name for name in kind.gradients if getattr(x, name) is not None] if gradients else []
+    leaves = {name: getattr(x, name).detach().requires_grad_() for name in names}
+    with torch.set_grad_enabled(gradients):
+        found = kind.reference(x.but(**leaves), has)
+    out: Outputs = found if isinstance(found, dict) else {"loss": found}
+    scalar: Any = out.get("loss")
+    if names and scalar is None:
+        scalar = sum((out[name] * getattr(x, f"d_{name}")).sum() for name in kind.outputs)
+    grads: Sequence[Optional[Tensor]] = [None] * len(names)
+    if names and scalar.requires_grad:
+        grads = torch.autograd.grad(scalar, list(leaves.values()), allow_unused=True)
+    given = {f"d_{name}": torch.zeros_like(leaves[name]) if g is None else g for name, g in zip(names, grads)}
+    out = {name: value.detach() for name, value in {**out, **given}.items()}
+    return of_routers(x, out) if x.tokens_of_layers is not None and gradients else out
+
+
+def of_routers(x: Case, out: Outputs) -> Outputs:
+    if "d_logits" in out:
+        each = torch.einsum("ltn,ltd->lnd", out.pop("d_logits"), x.tokens_of_layers)
+        out["d_router"] = torch.zeros_like(x.router).index_add(0, x.router_of, each)
+    d_router = out.pop("d_router") * x.trained.view(-1, 1, 1)
+    return {**out, **{f"d_{name}": one for name, one in zip(x.routers, d_router)}}
+
+
+def folded(x: Case, value: Tensor) -> Tensor:
+    """A gradient [...,n] of experts that are copies of each other, with one sum for two: what a tie does not change."""
+    pairs = value[..., 1::2] + value[..., 2::2] if x.twins and value.dim() > 1 else value
+    return torch.cat((value[..., :1], pairs), -1) if x.twins and value.dim() > 1 else value
+
+
+def away(x: Case, a: Tensor, b: Tensor) -> float:
+    return float((folded(x, a.double()) - folded(x, b.double())).norm())
+
+
+@dataclass(frozen=True)
+class Dump:
+    """The inputs and outputs of an implementation. An output that is absent is not compared. `noise`: how far an
+    output may lie off for reasons of its own. `dtype`: the coarsest format that it was computed in."""
+
+    name: str
+    x: Case
+    got: Outputs
+    noise: Dict[str, float] = field(default_factory=dict)
+    dtype: Optional[torch.dtype] = None
+
+    @property
+    def format(self) -> torch.dtype:
+        kinds = [value.dtype for _, value in (*self.x.tensors(), *self.got.items()) if value.dtype in UNIT]
+        return self.dtype or max(kinds, key=lambda one: UNIT[one], default=torch.float32)
+
+
+@dataclass
+class Figure:
+    """One output: norms of the expected one and of the given one (of a loss the values), distance and bound."""
+
+    name: str
+    expected: float
+    got: float
+    distance: float
+    bound: float
+    tied: float = 0.0  # the part of the bound that is due to ties
+
+
+class Held:
+    """A dump, held against hypotheses."""
+
+    def __init__(self, kind: Kind, dump: Dump):
+        self.kind, self.dump, self.format = kind, dump, dump.format
+        self.x = dump.x.to(torch.float64).but(memo={}, tolerance=4 * UNIT[self.format])
+        self.narrow = torch.float32 if UNIT[self.format] == UNIT[torch.float32] else torch.bfloat16
+        self.right = outputs(kind, self.x)
+        self.sizes = {name: float(value.norm()) for name, value in self.right.items()}
+        self.floors = {name: self.floor(name) for name in self.right}
+
+    def floor(self, name: str) -> float:
+        """The largest distance that is noise at any size of the output: for a gradient, rounding errors of the loss."""
+        found, right = self.dump.noise.get(name, 0.0) + UNIT[self.format] * self.sizes[name], self.right
+        if name[:2] != "d_":
+            return found
+        scalar = sum(float((right[one] * self.x.values.get(f"d_{one}", 1.0)).sum()) for one in self.kind.outputs)
+        noise = 4 * UNIT[self.format] * abs(scalar) / math.sqrt(max(1, right[name].numel()))
+        return float(found + noise)
+
+    def outputs(self, x: Case, fault: Optional[Fault], value: Any, gradients: bool = True) -> Outputs:
+        """Under the fault."""
+        if fault is None:
+            return outputs(self.kind, x, gradients=gradients)
+        if fault.key not in SCALES and fault.key != "factor" or "loss" not in self.kind.outputs:
+            return outputs(self.kind, x, only(fault.key, value), gradients)
+        factor = value if fault.key == "factor" else SCALES[fault.key](x)
+        loss, gradient = factor if isinstance(factor, tuple) else (factor, factor)
+        if not gradients:
+            return {"loss": self.right["loss"] * loss}
+        of = self.right if x is self.x else outputs(self.kind, x)
+        return {name: one * (gradient if name[:2] == "d_" else 1 if name == "M" else loss) for name, one in of.items()}
+
+    def may_fit(self, fault: Optional[Fault], value: Any) -> bool:
+        """A look at the loss alone, which costs a third."""
+        if "loss" not in self.dump.got or fault is None:
+            return True
+        want = float(self.outputs(self.x, fault, value, gradients=False)["loss"])
+        got = float(self.dump.got["loss"])
+        return abs(got - want) <= max(NEAR * abs(want), 1e-3 * self.sizes["loss"], self.dump.noise.get("loss", 0.0))
+
+    def figures(self, fault: Optional[Fault] = None, value: Any = None) -> List[Figure]:
+        expected = self.right if fault is None else self.outputs(self.x, fault, value)
+        found = []
+        for name, want in expected.items():
+            if name in self.dump.got:
+                got, tolerance = self.dump.got[name], TOLERANCE[self.format]
+                share = tolerance if self.kind.gradients else 4 * UNIT[self.format]  # a bias has no products
+                bound = share * float(want.norm()) + self.floors[name]
+                found.append(Figure(name, size(want), size(got), away(self.x, got, want), bound))
+        close = [
+            one for one in found if one.bound < one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name])
+        ]
+        if close and all(one.distance <= one.bound or one in close for one in found) or fault is None:
+            self._allow_rounding(found, expected, fault, value)
+        return found
+
+    def _allow_rounding(self, found: List[Figure], want: Outputs, fault: Optional[Fault], value: Any) -> None:
+        """Adds what rounding and ties may change to the bounds."""
+        narrow = self.outputs(self.dump.x.to(self.narrow).but(memo={}, tolerance=self.x.tolerance), fault, value)
+        turned = [self.outputs(self.x.but(turned=one), fault, value) for one in (1, -1)]
+        for one in found:
+            tied = sum(TIED * away(self.x, other[one.name], want[one.name]) for other in turned)
+            rounding = SPARE[self.format] * away(self.x, narrow[one.name], want[one.name])
+            one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # it may overflow in the narrow format
+            one.tied = tied
+
+    def fits(self, fault: Optional[Fault] = None, value: Any = None) -> bool:
+        """Ties are no evidence of a fault: who gets a tied place is not known."""
+        if fault is not None and self.x.twins:
+            return True
+        return self.may_fit(fault, value) and all(one.distance <= one.bound for one in self.figures(fault, value))
+
+    def first_number(self) -> str:
+        """The first that differs, in words."""
+        wrong = next(one for one in self.figures() if not one.distance <= one.bound)
+        got, want = self.dump.got[wrong.name].double(), self.right[wrong.name]
+        off = folded(self.x, got - want).abs() if not self.x.twins else (got - want).abs()
+        index = (off >= off.max() / 2).nonzero()[0].tolist() if bool(off.isfinite().all()) else [0] * got.dim()
+        return f"{wrong.name}{index or ''} is {float(got[tuple(index)]):.6g}, must be {float(want[tuple(index)]):.6g}"
+
+
+def size(value: Tensor) -> float:
+    """A number itself, of more the norm."""
+    return float(value) if value.dim() == 0 else float(value.double().norm())
+
+
+# ---- the verdict ----
 
 
 @dataclass
 class Verdict:
     kind: Kind
-    state: str  # "right", "other", "fault", "unknown", or "unclear": rounding moves the right one as far
-    sets: List[Supposed] = field(default_factory=list)  # those that explain the dumps
+    state: str  # "right", "other": right as another kind, "fault", or "unknown"
+    faults: List[Tuple[Fault, Any]] = field(default_factory=list)  # each explains all dumps by itself
     others: List[Kind] = field(default_factory=list)  # as which it is right, or right too
-    factor: Optional[float] = None  # of everything, where no named fault is one
-    grade: str = ""  # the rounding within which it holds
-    untold: List[Fault] = field(default_factory=list)  # faults that these dumps would not show
-    figures: Dict[str, List[Figure]] = field(default_factory=dict)  # of each dump, against the right one
-    first: List[str] = field(default_factory=list)  # the first numbers that differ
-    note: str = ""  # of what is not known
+    figures: Dict[str, List[Figure]] = field(default_factory=dict)  # by dump, against the right one
+    first: Dict[str, str] = field(default_factory=dict)  # by dump that is not right: the first number that differs
+    rounding: str = ""  # within which it is right, where a format has 16 bits
+    mask: str = ""  # where the mask that it takes is True
+    notes: List[str] = field(default_factory=list)
+    held: Sequence[Held] = ()  # the dumps of a right one
 
     @property
     def exit_code(self) -> int:
-        return {"right": 0, "unclear": 2}.get(self.state, 1)
+        return 0 if self.state == "right" else 1
+
+    @functools.cached_property
+    def untold(self) -> List[Fault]:
+        """Faults that these dumps cannot show: with any value they give the same numbers as the right one."""
+        found = [fault for fault, _ in single_faults(self.kind, self.held)] if self.held else []
+        return [one for one in found if all(held.fits(one, value) for value in one.values for held in self.held)]
 
 
-def relatives(kind: Kind, dumps: Sequence[Dump]) -> List[Kind]:
+def relatives(kind: Kind, dumps: Sequence[Dump]) -> Iterator[Kind]:
     """Other kinds that the same dumps can be of."""
-    return [
-        other
-        for other in KINDS.values()
-        if other.name != kind.name
-        and other.outputs == kind.outputs
-        and other.gradients == kind.gradients
-        and all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)
-    ]
+    for other in KINDS.values():
+        has_all = all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)
+        if other.name != kind.name and has_all and (other.outputs, other.gradients) == (kind.outputs, kind.gradients):
+            yield other
 
 
-def is_right(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> bool:
-    own = Judge(kind, dumps, rounding=rounding)
-    return any(
-        own.fits(RIGHT, unit) or any(is_same(own, other) for other in as_others(own, unit)) for unit, _ in own.units()
-    )
+def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
+    return all(Held(kind, dump).fits() for dump in dumps)
 
 
-def as_others(own: Judge, unit: float) -> List[Kind]:
-    """The other kinds as which the dumps are right."""
-    return [other for other in relatives(own.kind, own.dumps) if Judge(other, own.dumps, own.cases).fits(RIGHT, unit)]
+def factor_of(held: Sequence[Held]) -> float:
+    """The number that loss and gradients may be multiplied by; 0: there is none."""
+    one = next((one for one in held if not one.x.twins and one.sizes.get("loss")), None)
+    return float(one.dump.got["loss"] / one.right["loss"]) if one and "loss" in one.dump.got else 0.0
 
 
-def is_same(own: Judge, other: Kind) -> bool:
-    """Whether the two references give the same numbers for all dumps, as those of one layer do that differ in layers."""
+def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
+    """Whether the errors of gradients are those of scores in bf16, or of all that is computed from these in bf16 too."""
+    if any(UNIT[one.format] > UNIT[torch.float32] for one in held):
+        return False
+    in_part = [one.outputs(one.x, fault, None) for one in held]
+    in_all = [outputs(one.kind, one.dump.x.to(torch.bfloat16).but(memo={})) for one in held]
+    return any(is_alike(held, made) for made in (in_part, in_all))
 
-    def away(x: Case) -> float:
-        one, two = outputs(own.kind, x, {}), outputs(other, x, {})
-        return max(distance(one[name], two[name]) / max(float(one[name].norm()), 1e-300) for name in one)
 
-    return all(away(own.room(k, min(own.formats()))[0]) < SAME for k in range(len(own.dumps)))
+def is_alike(held: Sequence[Held], made: Sequence[Outputs]) -> bool:
+    """Whether what was given differs from the right in the same numbers as `made`, and by as much."""
+    product = error = size = 0.0
+    for one, moved in zip(held, made):
+        for name, want in one.right.items():
+            got = one.dump.got.get(name, want).double()
+            if not float((got - want).norm()) <= 2 * TOLERANCE[torch.bfloat16] * one.sizes[name] + one.floors[name]:
+                return False
+            if name[:2] == "d_" and one.sizes[name] > one.floors[name] and not one.x.twins:
+                off, by = (got - want) / one.sizes[name], (moved[name].double() - want) / one.sizes[name]
+                product, error = product + float((off * by).sum()), error + float(off.square().sum())
+                size += float(by.square().sum())
+    return product > ALIKE * math.sqrt(error * size) > 0
 
 
-def judge(kind: Kind, dumps: Sequence[Dump], rounding: Optional[str] = None) -> Verdict:
-    """The first that explains all dumps. In the dumps' own formats: the kind, another kind, or one fault; two faults, a
-    factor, or a factor and a fault. In coarser ones: the kind, another, one fault, or a factor. `rounding`: that of
-    float32 alone, "exact", with TF32, "f32", or "bf16"; None: bf16 where a number of a dump has 16 bits, else "f32"."""
-    if not dumps or rounding not in ROUNDINGS:
+def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
+    """Those that explain all dumps, each by itself."""
+    found: List[Tuple[Fault, Any]] = []
+    for fault in kind.faults:
+        if fault.key == "factor" or fault.key == "softmax_in_bf16":
+            continue
+        found += [(fault, value) for value in fault.values if all(one.fits(fault, value) for one in held)][:1]
+    return found
+
+
+def last_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
+    """Explanations of numbers that no other fault explains: scores in bf16, or one factor."""
+    for fault in kind.faults:
+        if fault.key == "softmax_in_bf16" and is_bf16(held, fault):
+            return [(fault, None)]
+        if fault.key == "factor" and (c := factor_of(held)) and all(one.fits(fault, c) for one in held):
+            return [(fault, c)]
+    return []
+
+
+@usual_defaults()
+def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
+    """Right, right as another kind, one fault, or unknown with the first numbers that differ."""
+    if not dumps:
+        raise CannotJudge("there is no dump to judge: give at least one")
+    held = [Held(kind, dump) for dump in dumps]
+    figures = {one.dump.name: one.figures() for one in held}
+    wrong = [one for one in held if any(not f.distance <= f.bound for f in figures[one.dump.name])]
+    others = [other for other in relatives(kind, dumps) if is_right(other, dumps)]
+    if not wrong:
+        return Verdict(kind, "right", [], others, figures, rounding=within(held, figures), held=held)
+    only_ties = all(one.x.twins for one in wrong)
+    found = [] if only_ties else single_faults(kind, held) or ([] if others else last_faults(kind, held))
+    if others or found:
+        return Verdict(kind, "other" if others else "fault", found, others, figures=figures)
+    return Verdict(kind, "unknown", figures=figures, first={one.dump.name: one.first_number() for one in wrong})
+
+
+def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:
+    """The rounding within which a dump is right, where a format has 16 bits. CannotJudge: rounding may explain what was
+    measured, but that is a large part of it."""
+    coarsest = max((one.format for one in held), key=lambda one: UNIT[one])
+    if UNIT[coarsest] == UNIT[torch.float32]:
+        return ""
+    off = {"nothing lies off": 0.0}
+    for one in held:
+        for f in figures[one.dump.name]:
+            if abs(f.expected) > 10 * one.floors[f.name]:
+                share = max(0.0, f.distance - one.floors[f.name] - f.tied) / abs(f.expected)
+                off[f"{f.name} lies off by {100 * share:.2g} % of its size"] = share
+    words, share = max(off.items(), key=lambda one: one[1])
+    if share > SHARP:
         raise CannotJudge(
-            f"rounding is {rounding!r:.40}, must be one of {', '.join(map(str, ROUNDINGS))}"
-            if dumps
-            else "there is no dump to judge"
+            f"cannot be told: {words}, and rounding in {str(coarsest)[6:]} may do that on these inputs; give inputs whose "
+            "gradient is larger, or float32"
         )
-    own = Judge(kind, dumps, rounding=rounding)
-    finer = [one for one in own.units() if one[0] <= max(own.formats())]
-    coarser = [one for one in own.units() if one[0] > max(own.formats())]
-    steps = [
-        *((_one_fault, one) for one in finer[:1]),
-        *((_two_scales, one) for one in finer[:1]),
-        *((_one_fault, one) for one in finer[1:]),
-        *((_two_faults, one) for one in finer if one[0] in own.formats()),
-        *((step, one) for one in coarser for step in (_one_fault, _factor)),
-    ]
-    for step, (unit, grade) in steps:
-        most = finer[-1][0] if step is _two_scales else unit
-        if step is not _one_fault and most > min(own.formats()) and own.fits_at_all(most):
-            continue  # rounding may do as much
-        verdict = step(own, unit)
-        if verdict:
-            verdict.grade, verdict.figures = grade, own.figures(unit)
-            return verdict
-    for unit, grade in own.units(of_any=True):
-        if own.fits_at_all(unit):
-            return Verdict(kind, "unclear", [RIGHT], grade=grade, figures=own.figures(unit))
-    unit, grade = own.units()[0]
-    return Verdict(kind, "unknown", grade=grade, figures=own.figures(unit), first=first_numbers(own, unit))
-
-
-def _one_fault(own: Judge, unit: float) -> Optional[Verdict]:
-    """Or none."""
-    others = as_others(own, unit)
-    is_the_kind = own.fits(RIGHT, unit) or any(is_same(own, other) for other in others)
-    one = own.fitting(1, unit)
-    if any(map(own.is_partial, one)) and own.factor(RIGHT, unit):  # which explains all tokens
-        one = [each for each in one if not own.is_partial(each)]
-    if is_the_kind:
-        return Verdict(own.kind, "right", [RIGHT], others, untold=[fault for each in one for fault in each.faults])
-    return Verdict(own.kind, "other" if others else "fault", one, others) if others or one else None
-
-
-def _two_faults(own: Judge, unit: float) -> Optional[Verdict]:
-    """One of which may be a factor. If one factor of everything explains the dumps, it may be of two scales."""
-    c = own.factor(RIGHT, unit)
-    if c:
-        two = [
-            one
-            for one in own.sets(2)
-            if one.outside and own.is_multiple(one, c, unit) and own.fits(one, unit) and not own.is_partial(one)
-        ]
-        return Verdict(own.kind, "fault", two) if two else Verdict(own.kind, "fault", [RIGHT], factor=c)
-    two = own.fitting(2, unit)
-    return Verdict(own.kind, "fault", two) if two else _factor(own, unit, (RIGHT, *own.sets(1)))
-
-
-def _two_scales(own: Judge, unit: float) -> Optional[Verdict]:
-    """Each multiplies loss or gradients by a number: in the finest format they come before one fault in a coarser one."""
-    two = [one for one in own.sets(2) if not one.inside and own.fits(one, unit)]
-    return Verdict(own.kind, "fault", two) if two else None
-
-
-def _factor(own: Judge, unit: float, sets: Iterable[Supposed] = (RIGHT,)) -> Optional[Verdict]:
-    for supposed in sets:
-        c = own.factor(supposed, unit) if own.is_no_factor(supposed) else None
-        if c:
-            return Verdict(own.kind, "fault", [supposed], factor=c)
-    return None
-
-
-def first_numbers(own: Judge, unit: float, most: int = 3) -> List[str]:
-    """The first that differ from the right ones by more than rounding, as text."""
-    found = []
-    for k, dump in enumerate(own.dumps):
-        limits = own.bounds(k, RIGHT, unit).limits()
-        for name, right in own.expected(k, RIGHT, unit)[1].items():
-            if name not in dump.got:
-                continue
-            wrong = ((dump.got[name].double() - right).abs() > limits[name]).nonzero().tolist()
-            found += [
-                f"{dump.name}: {name}{index or ''} is {float(dump.got[name][tuple(index)]):.6g}, must be "
-                f"{float(right[tuple(index)]):.6g}"
-                for index in wrong[:1]
-            ]
-    return found[:most]
+    return f"in {str(coarsest)[6:]}" + (f", where {words}" if share > TINY else "")

@@ -1,18 +1,23 @@
-"""What the judge knows of a kind of loss: its reference, its faults and inputs on which they differ."""
+"""A kind of loss: its reference, its known faults, and inputs on which the faults differ."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import functools
+import pathlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Tuple
 
 import torch
 from torch import Tensor
 
-Outputs = Dict[str, Tensor]  # "loss" [] and "d_NAME" of each input that has a gradient, or other names
+Outputs = Dict[str, Tensor]  # "loss" [] or the outputs of a rule, and "d_NAME", the gradient of input NAME
+Has = Callable[[str], Any]  # has(key): False, or for the one fault that is supposed True or its value
 
 
 class Case:
-    """What an implementation was given: tensors and numbers by name, `x.top_k`. A name that was not given is None."""
+    """Inputs by name, as x.top_k. An input that was not given is None."""
 
     def __init__(self, **values: Any):
         self.values: Dict[str, Any] = values
@@ -31,102 +36,123 @@ class Case:
         return 1.0 if self.coefficient is None else float(self.coefficient)
 
     @property
-    def steps(self) -> Any:
-        """Of accumulation: all micro-batches, unless it is known that some are of other ranks; None: one."""
-        steps = self.values.get("steps", self.micro_batches)
-        return None if steps == 1 else steps
-
-    def to(self, dtype: torch.dtype) -> "Case":
-        other = {
-            name: value.to(dtype)
-            for name, value in self.tensors()
-            if value.is_floating_point() and value.dtype != dtype
-        }
-        return (
-            Case(**{name: value for name, value in {**self.values, **other}.items() if name != "memo"})
-            if other
-            else self
-        )
-
-    def once(self, key: Tuple[Any, ...], value: Callable[[], Any]) -> Any:
-        """What depends on nothing but the inputs and `key`; kept if the case has a memo."""
-        if self.memo is None:
-            return value()
-        if key not in self.memo:
-            self.memo[key] = value()
-        return self.memo[key]
+    def steps(self) -> int:
+        """Steps of gradient accumulation: all micro-batches, unless some are known to be of other ranks."""
+        return int(self.values.get("steps") or self.micro_batches or 1)
 
     def tensors(self) -> Iterator[Tuple[str, Tensor]]:
         return ((name, value) for name, value in self.values.items() if isinstance(value, Tensor))
 
+    def to(self, dtype: torch.dtype) -> "Case":
+        return self.but(**{name: value.to(dtype) for name, value in self.tensors() if value.is_floating_point()})
 
-def one_group(x: Case) -> bool:
-    return (x.micro_batches or 1) == 1 and (x.sequences or 1) == 1
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A value that depends on the inputs and `key` alone: kept in x.memo, a dict, if there is one."""
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A known way to be wrong.
-    `scale`: for a fault that multiplies loss and gradients, the two factors for a case; None: the reference itself
-    has it, under its key. `values`: those of its parameter, tried in order. `seen`: a public example."""
+    """A known way to be wrong. `values`: those of its parameter that are tried. `seen`: a public example."""
 
     key: str
     sentence: str
     remedy: str
     seen: str = ""
-    scale: Optional[Callable[[Case], Tuple[float, float]]] = None
-    values: Tuple[float, ...] = ()
-    needs: str = ""  # the input without which it does not exist
-    same: Optional[Callable[[Case], bool]] = None  # where it changes nothing
-    apart: bool = False  # loss and gradients differ in it: it is looked for where a loss was given
-    picks: bool = False  # which of the experts that tie a token goes to matters beyond the counts
-
-    def is_idle(self, x: Case) -> bool:
-        return bool(self.needs) and getattr(x, self.needs) is None
-
-
-class Has:
-    """The faults of a hypothesis, as a reference asks for them: has("key") is False, True, or the value of a fault
-    that has a parameter."""
-
-    def __init__(self, faults: Mapping[str, Optional[float]]):
-        self.faults = faults
-
-    def __call__(self, key: str) -> Any:
-        if key not in self.faults:
-            return False
-        value = self.faults[key]
-        return True if value is None else value
-
-
-NONE = Has({})
+    values: Tuple[Any, ...] = (None,)
 
 
 @dataclass(frozen=True)
 class Kind:
     """A loss, or another rule of a router, with one stated convention.
-    `reference(x, has)`: the loss [] or, of a rule that is no loss, its outputs by name; differentiable in `gradients`,
-    in any dtype. `inputs`: names that an implementation may take, with other people's names for the same.
-    `cases(seed)`: inputs by name on which the faults differ."""
+    `reference(x, has)`: the loss [], or outputs by name; differentiable in `gradients`, in any dtype, with the fault
+    that `has` names. `inputs`: names that an implementation may take. `cases(seed, n)`: inputs by name on which the
+    faults differ, with n experts or more. `needs`: inputs without which there is no such loss. `scores`: those that the
+    loss is computed from, for a function that takes them in place of logits. `asks`: inputs that a function which does
+    not take them must have inside, and say. `order`: inputs of a function whose arguments have unknown names."""
 
     name: str
-    formula: str
-    source: str
     reference: Callable[[Case, Has], Any]
-    faults: Sequence[Fault]
-    inputs: Mapping[str, Tuple[str, ...]]
-    cases: Callable[[int], Dict[str, Case]]
-    needs: FrozenSet[str]  # inputs without which there is no such loss
+    inputs: Tuple[str, ...]
+    cases: Callable[[int, int], Dict[str, Case]]
+    needs: FrozenSet[str]
     gradients: Tuple[str, ...] = ("logits",)
-    balance: str = ""  # docs/losses.md: its value when all experts get the same
-    collapse: str = ""  # and when all tokens go to the same K experts
-    scale: str = ""  # what it depends on besides
-    code: str = "not in Couplet"  # the code of Couplet that computes it
     outputs: Tuple[str, ...] = ("loss",)
-    range: str = ""  # docs/losses.md: between which values it lies
+    scores: Callable[[Tensor], Tensor] = lambda logits: logits.softmax(-1)
+    asks: FrozenSet[str] = frozenset()
+    order: Tuple[str, ...] = ()
+
+    @property
+    def faults(self) -> Tuple[Fault, ...]:
+        return faults(ABOUT[self.name]["faults"])
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether logits are [L,T,n] or routers [L,n,d]."""
+        return self.outputs == ("loss",) and self.name != "erc"
 
     def fault(self, key: str) -> Fault:
         return next(one for one in self.faults if one.key == key)
+
+
+def right(key: str) -> Any:
+    """The `has` of no fault."""
+    return False
+
+
+def only(key: str, value: Any = None) -> Has:
+    """The `has` of one fault."""
+    return lambda name: name == key and (True if value is None else value)
+
+
+# ---- tables ----
+
+
+def table(name: str) -> List[Dict[str, str]]:
+    with open(pathlib.Path(__file__).parent / "kinds" / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+FAULTS = table("faults.tsv")
+ABOUT = {row["kind"]: row for row in table("kinds.tsv")}
+VALUES = {
+    ("deepseek", "epsilon"): (1e-20, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0),
+    ("gate", "epsilon"): (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0),
+    ("pairs", "epsilon"): (1e-4, 1e-3, 1e-2, 0.1, 1.0),
+}
+
+
+@functools.cache
+def faults(words: str) -> Tuple[Fault, ...]:
+    """Those of faults.tsv that the words name: a group, `group:key`, or `-key`, which takes one away."""
+    found: Dict[str, Fault] = {}
+    for word in words.split():
+        group, _, key = word.partition(":")
+        rows = [row for row in FAULTS if row["group"] == group and key in ("", row["key"])]
+        for row in rows:
+            values = VALUES.get((group, row["key"]), (None,))
+            found[row["key"]] = Fault(row["key"], row["fault"], row["remedy"], row["seen in"] or "", values)
+        if word.startswith("-"):
+            del found[word[1:]]
+        elif not rows:
+            raise KeyError(word)
+    return tuple(found.values())
+
+
+@contextlib.contextmanager
+def usual_defaults() -> Iterator[None]:
+    """New tensors are float32 and on the CPU, whatever torch.set_default_dtype and torch.device say."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def generator(seed: int) -> torch.Generator:

@@ -1,11 +1,13 @@
-"""What `record` needs of a model: its coefficient, its routers, and what a step may change and must leave as it was."""
+"""The parts of a model that `record` needs: its coefficient, its routers and their tokens, and what a step must leave as it was."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 import sys
 import warnings
+from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -13,9 +15,9 @@ from torch import Tensor, nn
 
 from .. import hf
 from ..figures._token_figures import module_that_reads
-from ..models._weights import follow, plain_name, shards_of
+from ..models._weights import Weight, follow, plain_name, shards_of
 from ._import import CannotJudge
-from ._passes import Router
+from ._judge import UNIT
 
 NAMES = ("router_aux_loss_coef", "aux_loss_coef", "aux_loss_coeff", "moe_aux_loss_coeff", "aux_loss_alpha")
 ADDED = ("bias", "e_score_correction_bias")  # parameters that a router may have beside its weight
@@ -27,84 +29,211 @@ Named = Sequence[Union[str, nn.Module]]
 # ---- the coefficient ----
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _owner(model: nn.Module, path: str) -> Tuple[Any, str]:
-    """The object that has the attribute "a.b.name", and the name."""
-    owner: Any = model
-    *parts, name = path.split(".")
-    for part in parts:
-        owner = getattr(owner, part, None)
-    return owner, name
-
-
-def _places(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str]]:
+def places_of(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str]]:
     """Where the coefficient stands: at a path with points, or wherever a module or its config has this name."""
     if coefficient and "." in coefficient:
-        owner, name = _owner(model, coefficient)
-        return [(owner, name)] if _is_number(getattr(owner, name, None)) else []
-    names = [coefficient] if coefficient else NAMES
-    holders = {
-        id(one): one
-        for module in model.modules()
-        for one in (module, getattr(module, "config", None))
-        if one is not None
-    }
-    for name in names:
-        found = [(one, name) for one in holders.values() if _is_number(getattr(one, name, None))]
+        owner: Any = model
+        *parts, name = coefficient.split(".")
+        for part in parts:
+            owner = getattr(owner, part, None)
+        return [(owner, name)] if is_number(getattr(owner, name, None)) else []
+    modules = [one for module in model.modules() for one in (module, getattr(module, "config", None))]
+    holders = {id(one): one for one in modules if one is not None}
+    for name in [coefficient] if coefficient else NAMES:
+        found = [(one, name) for one in holders.values() if is_number(getattr(one, name, None))]
         if found:
             return found
     return []
 
 
 class Setting:
-    """Sets the coefficient; `value` is the one it has, or the one that is asked for."""
+    """Sets the coefficient. `value` is the one it has, or the one that is asked for."""
 
     def __init__(self, model: nn.Module, coefficient: Coefficient, value: Optional[float]):
         if not (coefficient is None or isinstance(coefficient, str) or callable(coefficient)):
             raise CannotJudge(f"coefficient is {coefficient!r:.40}, must be a name or a function that sets it")
-        self.places = [] if callable(coefficient) else _places(model, coefficient)
-        self.before = [getattr(owner, name) for owner, name in self.places]
         self.function = coefficient if callable(coefficient) else None
+        self.places = [] if callable(coefficient) else places_of(model, coefficient)
+        self.before = [getattr(owner, name) for owner, name in self.places]
         if not self.function and not self.places:
-            raise CannotJudge(
-                f"cannot be told: the model has no number {coefficient or 'that is known as a coefficient'}; "
-                "give coefficient= its name, or a function that sets it"
-            )
+            name = coefficient or "that is known as a coefficient"
+            how = "give coefficient= its name, or a function that sets it"
+            raise CannotJudge(f"cannot be told: the model has no number {name}; {how}")
         given = value if value is not None else self.before[0] if self.before else math.nan
-        if not _is_number(given):
+        if not is_number(given):
             raise CannotJudge(f"value is {given!r:.40}, must be a number")
         if not given > 0 or not math.isfinite(given):
             raise CannotJudge(f"cannot be told: the coefficient is {given:g}; give value= one above 0")
         self.value = float(given)
 
     def set(self, value: float) -> None:
-        self._set_all([value] * len(self.places), value)
+        self.set_all([value] * len(self.places), value)
 
     def restore(self) -> None:
-        self._set_all(self.before, self.value)
+        self.set_all(self.before, self.value)
 
-    def _set_all(self, values: Sequence[float], value: float) -> None:
+    def set_all(self, values: Sequence[float], value: float) -> None:
         try:
             if self.function:
                 self.function(value)
             for (owner, name), one in zip(self.places, values):
                 setattr(owner, name, one)
         except Exception as error:
-            raise CannotJudge(
-                "cannot be told: the coefficient cannot be set; give coefficient= a function that sets it: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            why = f"{type(error).__name__}: {error}"
+            how = "give coefficient= a function that sets it"
+            raise CannotJudge(f"cannot be told: the coefficient cannot be set; {how}: {why}") from error
+
+
+# ---- batches ----
+
+
+@dataclass
+class Batch:
+    """One forward pass. `sequences`, and `tokens` of a layer: 0 if that is not known."""
+
+    sequences: int = 0
+    tokens: int = 0
+    mask: Optional[Tensor] = None  # [tokens], False where padding lies; None: there is none
+
+
+def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) -> Batch:
+    """Ids are [B,S], embeddings [B,S,d], tokens of no known sequence [T,d]. Arguments have the names of `forward`; those of
+    a dict come first."""
+    dicts = {name: value for one in inputs if isinstance(one, dict) for name, value in one.items()}
+    try:
+        bound = inspect.signature(module.forward).bind_partial(*inputs, **named).arguments
+    except (TypeError, ValueError):
+        bound = {str(k): value for k, value in enumerate(inputs)}
+    given = {**bound, **named, **dicts}
+    tensors = (given.get("input_ids"), given.get("inputs_embeds"), *given.values())
+    x = next((one for one in tensors if isinstance(one, Tensor) and one.dim() > 1), None)
+    if x is None:
+        return Batch()
+    if x.is_floating_point() and x.dim() == 2:
+        return Batch(tokens=len(x))
+    mask: Any = given.get("attention_mask")
+    is_padding = isinstance(mask, Tensor) and mask.dim() == 2 and not bool(mask.bool().all())
+    return Batch(len(x), x.shape[0] * x.shape[1], mask.detach().bool().reshape(-1).cpu() if is_padding else None)
+
+
+def in_backward() -> bool:
+    """Whether a forward pass is computed again for a backward pass."""
+    return torch._C._current_graph_task_id() != -1
+
+
+class Passes:
+    """Hooks on the modules that have all routers: a call of the outermost is one pass. One under torch.no_grad(), as of
+    validation, is none of the step's."""
+
+    def __init__(self, model: nn.Module, routers: Sequence["Router"]):
+        all_ = {id(router.module) for router in routers}
+        own = {id(part) for router in routers for part in router.module.modules()}
+        others = [one for one in model.modules() if id(one) not in own]
+        self.holders = [one for one in others if all_ <= {id(part) for part in one.modules()}]
+        self.routers = routers
+        self.clear()
+
+    def clear(self) -> None:
+        self.batches: List[Batch] = []
+        self.inside: Optional[nn.Module] = None
+        self.is_counted = True
+        self.has_skipped = False
+        for router in self.routers:
+            router.calls = []
+
+    def hooks(self) -> List[Any]:
+        found: List[Any] = []
+        for one in self.holders:
+            found.append(one.register_forward_pre_hook(self.enter, with_kwargs=True))
+            found.append(one.register_forward_hook(self.leave, always_call=True))
+        for router in self.routers:
+            router.passes = self
+            found.append(router.module.register_forward_pre_hook(router, with_kwargs=True))
+        return found
+
+    def enter(self, module: nn.Module, inputs: Any, named: Any) -> None:
+        if in_backward() or self.inside is not None:
+            return
+        self.inside, self.is_counted = module, torch.is_grad_enabled()
+        self.has_skipped |= not self.is_counted
+        if self.is_counted:
+            self.batches.append(batch_of(module, inputs, named))
+
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if module is self.inside:
+            self.inside, self.is_counted = None, True
+
+    def number(self) -> Optional[int]:
+        """The number of the pass that a call of a router belongs to; -1 outside of any; None: it does not count."""
+        if in_backward() or not self.is_counted:
+            return None
+        return len(self.batches) - 1 if self.inside is not None else -1
+
+    def used(self) -> List[Batch]:
+        """Those in which routers were called."""
+        called = {k for router in self.routers for k, _ in router.calls}
+        return [batch for k, batch in enumerate(self.batches) if k in called]
 
 
 # ---- routers ----
 
 
+class Router:
+    """A pre-hook on the module that routes: keeps its tokens, and hands them on detached."""
+
+    def __init__(self, name: str, weight: Weight, module: nn.Module):
+        self.name, self.module = name, module
+        self.d = weight.shape[1]
+        self.key = next(key for key, _ in module.named_parameters() if f".{name}".endswith(f".{plain_name(key)}"))
+        self.passes: Optional[Passes] = None
+        self.calls: List[Tuple[int, Tensor]] = []  # the pass, and tokens [t, d]
+        self.dtype = torch.float32  # the coarsest format that it computes in
+
+    def __call__(self, module: nn.Module, inputs: Any, named: Any) -> Any:
+        at = next((k for k, one in (*enumerate(inputs), *named.items()) if self.is_tokens(one)), None)
+        if at is None:
+            what = f"its module, a {type(module).__name__}, is called with no tokens [..., {self.d}]"
+            raise CannotJudge(f"{self.name}: {what}")
+        x = (named if isinstance(at, str) else inputs)[at]
+        number = self.passes.number() if self.passes else None
+        if number is not None:
+            self.calls.append((number, x.detach().reshape(-1, self.d).cpu()))
+            kinds = [self.dtype, self.module.get_parameter(self.key).dtype]
+            kinds += [torch.bfloat16] if torch.is_autocast_enabled(x.device.type) else []
+            self.dtype = max(kinds, key=lambda one: UNIT[one])
+        if isinstance(at, str):
+            return inputs, {**named, at: x.detach()}
+        return (*inputs[:at], x.detach(), *inputs[at + 1 :]), named
+
+    def is_tokens(self, value: Any) -> bool:
+        return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
+
+    def layers(self, batches: Sequence[Batch]) -> List[List[Tensor]]:
+        """The tokens of each micro-batch, for each layer that calls it: a layer may call it with pieces of a batch, and
+        several may share it."""
+        each = [[x] for k, x in self.calls if k < 0]
+        for k, batch in enumerate(batches):
+            calls = [x for number, x in self.calls if number == k]
+            if len(calls) > 1 and sum(map(len, calls)) == batch.tokens:
+                calls = [torch.cat(calls)]
+            if len(calls) > 1 and {len(x) for x in calls} != {batch.tokens}:
+                raise CannotJudge(
+                    f"{self.name}: its module is called {len(calls)} times in a forward pass, each time with a "
+                    "part of the tokens, or in layers that share it: which is not known; give its loss to certify()"
+                )
+            each += [calls] if calls else []
+        if len({len(one) for one in each}) > 1:
+            raise CannotJudge(f"{self.name}: its module is called differently often in different forward passes")
+        return [list(one) for one in zip(*each)]
+
+
 def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str, Optional[nn.Module]]]:
-    """Names of the routers' weights, those of the table of families or those that are given, and the modules where these are
-    given."""
+    """Names of the routers' weights, those of the table of families or those that are given, and the modules where these
+    are given."""
     if routers is None:
         try:
             with warnings.catch_warnings():
@@ -117,9 +246,8 @@ def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str,
             raise CannotJudge(f"{turned} is stored as [d, n], which is not supported")
         return [(layer.names[0], None) for layer in layers]
     modules = {id(module): name for name, module in model.named_modules()}
-    for one in routers:
-        if not isinstance(one, str) and id(one) not in modules:
-            raise CannotJudge("routers: one of them is no module of the model")
+    if any(not isinstance(one, str) and id(one) not in modules for one in routers):
+        raise CannotJudge("routers: one of them is no module of the model")
     return [(one, None) if isinstance(one, str) else (f"{modules[id(one)]}.weight".lstrip("."), one) for one in routers]
 
 
@@ -129,22 +257,14 @@ def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
         name = plain_name(given)
         weight = follow(model, name, shards_of(model))
         if weight is None or weight.is_computed or len(weight.shape) != 2:
-            raise CannotJudge(
-                f"{name} is no parameter [n, d] of the model"
-                + (": an adapter computes it" if weight and weight.is_computed else "")
-            )
+            why = ": an adapter computes it" if weight and weight.is_computed else ""
+            raise CannotJudge(f"{name} is no parameter [n, d] of the model{why}")
         try:
             module = module or module_that_reads(model, name)
         except ValueError as error:
             raise CannotJudge(str(error).replace("record_tokens(routers=...)", "routers=")) from None
-        other = next(
-            (
-                key
-                for key, _ in module.named_parameters()
-                if key.rpartition(".")[2] not in ADDED and not f".{name}".endswith(f".{plain_name(key)}")
-            ),
-            None,
-        )
+        keys = [key for key, _ in module.named_parameters() if not f".{name}".endswith(f".{plain_name(key)}")]
+        other = next((key for key in keys if key.rpartition(".")[2] not in ADDED), None)
         if other:
             raise CannotJudge(f"{name}: its router has {other} too, so that its logits are not W x")
         found.setdefault(id(module), Router(name, weight, module))
@@ -165,7 +285,7 @@ class State:
         self.gradients = [p.grad for p in self.parameters]
         self.buffers = [dict(module._buffers) for module in self.modules]
         self.values = {id(one): one.detach().clone() for one in model.buffers()}
-        self.sums = self._sums()
+        self.sums = self.sums_now()
         self.random = random_state()
 
     def begin(self) -> None:
@@ -183,30 +303,29 @@ class State:
                     module._buffers[name] = buffer
                     if buffer is not None:
                         buffer.resize_(self.values[id(buffer)].shape).copy_(self.values[id(buffer)])
-        if self._sums() != self.sums:
+        if self.sums_now() != self.sums:
             raise CannotJudge("the step has changed parameters: leave the optimizer's step out")
 
     def restore(self) -> None:
         for p, grad in zip(self.parameters, self.gradients):
             p.grad = grad
 
-    def _sums(self) -> List[Tuple[int, float]]:
-        """Of each parameter, how often it was written, and its sum, which sees what is written past autograd."""
-        return [(p._version, _sum(p)) for p in self.parameters]
+    def sums_now(self) -> List[Tuple[int, float]]:
+        """For each parameter, how often it was written, and its sum, which sees what is written past autograd."""
+        return [(p._version, sum_of(p)) for p in self.parameters]
 
     def gradient_size(self) -> float:
-        """Of all parameters of this process."""
-        return math.sqrt(
-            sum(float(_local(p.grad).double().square().sum()) for p in self.parameters if p.grad is not None)
-        )
+        """The norm of all gradients of this process."""
+        grads = [local(p.grad) for p in self.parameters if p.grad is not None]
+        return math.sqrt(sum(float(one.double().square().sum()) for one in grads))
 
 
-def _local(value: Tensor) -> Tensor:
+def local(value: Tensor) -> Tensor:
     return value.to_local() if hasattr(value, "to_local") else value.detach()
 
 
-def _sum(value: Tensor) -> float:
-    found = float(_local(value).sum(dtype=torch.float64)) if value.is_floating_point() else 0.0
+def sum_of(value: Tensor) -> float:
+    found = float(local(value).sum(dtype=torch.float64)) if value.is_floating_point() else 0.0
     return 0.0 if math.isnan(found) else found
 
 

@@ -1,4 +1,4 @@
-"""What a training step makes of an auxiliary loss: the model's routers, the trainer's sums and divisions, and what lies
+"""Judges an auxiliary loss in a whole training step: the model's routers, the trainer's sums and divisions, and what lies
 between, as gradient checkpointing and data parallelism.
 
     with couplet.certify.record(model, coefficient="router_aux_loss_coef") as recorded:
@@ -25,29 +25,25 @@ from ..figures._router_stats import BIAS
 from ..models._families import Config
 from ..models._layers import unwrapped
 from ..models._weights import Weight, follow, is_sharded, shards_of, whole
-from ._evaluate import SPARE, TF32, UNIT, outputs
-from ._fits import Dump, Supposed
 from ._import import CannotJudge, raised
-from ._judge import Verdict, is_right, judge
-from ._kind import Case, Kind
-from ._model_parts import Coefficient, Named, Setting, State, no_optimizer, routers_of
-from ._passes import Passes
-from ._scale import ANY
+from ._judge import UNIT, Dump, Held, Verdict, is_right, judge, outputs, single_faults
+from ._kind import Case, Kind, Outputs
+from ._model_parts import Coefficient, Named, Passes, Setting, State, no_optimizer, routers_of
 from .kinds import KINDS
 
-# Of the expected gradient: what rounding of the whole step may be of it, at least, and in rounding errors.
 NOT_LINEAR = (
-    "; a router whose logits are more than W x, as scaled, normalised or noisy ones, cannot be judged by a step: "
+    "a router whose logits are more than W x, as scaled, normalised or noisy ones, cannot be judged by a step: "
     "give its loss to certify()"
 )
 LOSS_ALONE = (
-    "; the gradients are right, but they are not those of the loss that the step returns: let it return the loss of "
+    "the gradients are right, but they are not those of the loss that the step returns: let it return the loss of "
     "all micro-batches, as it is minimised, or nothing"
 )
-UNWRAPPED = "; several processes are at work: give record() the model as it is wrapped"
+UNWRAPPED = "several processes are at work: give record() the model as it is wrapped"
+# The rounding of the whole step may be this share of the expected gradient, or so many rounding errors.
 SMALL, ROUNDED = 0.02, 32.0
-CLIPPED = 1e-5  # of a norm
-SHARP = 0.25  # of the expected gradient: a larger bound says nothing
+SPARE = 4.0
+CLIPPED = 1e-5  # share of a norm
 Step = Callable[[], Any]
 
 
@@ -55,25 +51,22 @@ Step = Callable[[], Any]
 
 
 @dataclass
-class _Run:
+class Run:
     """One step. `loss`: what the step returned, if a number. `gradients`: [n, d] of each router, of all processes."""
 
     loss: Optional[float]
     gradients: List[Tensor]
     all_gradients: float = 0.0  # the norm of those of all parameters
 
-    def less(self, other: "_Run") -> "_Run":
-        loss = None if self.loss is None or other.loss is None else self.loss - other.loss
-        return _Run(loss, [a - b for a, b in zip(self.gradients, other.gradients)])
-
-    def times(self, factor: float) -> "_Run":
-        return _Run(None if self.loss is None else factor * self.loss, [factor * one for one in self.gradients])
+    def less(self, other: "Run", times: float = 1.0) -> "Run":
+        loss = None if self.loss is None or other.loss is None else self.loss - times * other.loss
+        return Run(loss, [a - times * b for a, b in zip(self.gradients, other.gradients)])
 
     def size(self) -> float:
         return math.sqrt(sum(float(one.square().sum()) for one in self.gradients))
 
 
-def _number(value: Any) -> Optional[float]:
+def number_in(value: Any) -> Optional[float]:
     value = value.get("loss") if isinstance(value, dict) else getattr(value, "loss", value)
     if isinstance(value, Tensor) and value.numel() == 1:
         return float(value.detach())
@@ -104,7 +97,7 @@ class Recorded:
         self.top_k = top_k or Config.read(hf.config_of(self.model)).number("K") or None
         self.given_sequences = sequences
         self.hooks: List[Any] = []
-        self.runs: List[_Run] = []
+        self.runs: List[Run] = []
         self.x = Case()
 
     @property
@@ -135,59 +128,48 @@ class Recorded:
                 state.begin()
                 self.setting.set(times * self.setting.value)
                 try:
-                    self.runs.append(self._once(step, state))
+                    self.runs.append(self.once(step, state))
                 finally:
                     state.end()
         finally:
             guard.remove()
             state.restore()
             self.setting.restore()
-        self.x = self._case()
+        self.x = self.case()
 
-    def _once(self, step: Step, state: State) -> _Run:
+    def once(self, step: Step, state: State) -> Run:
         self.passes.clear()
         try:
-            loss = _number(step())
+            loss = number_in(step())
         except CannotJudge:
             raise
         except Exception as error:
             raise raised("the step raises", error) from error
-        weights = self._weights()
-        if not any(weight.parameter.requires_grad for weight in weights):
+        parameters = [weight.parameter for weight in self.weights()]
+        if not any(p.requires_grad for p in parameters):
             raise CannotJudge("the routers are frozen: their weights have requires_grad False")
-        if all(weight.parameter.grad is None for weight in weights):
+        if all(p.grad is None for p in parameters):
             raise CannotJudge("no router has a gradient after the step: it must call backward()")
-        gradients = [
-            torch.zeros_like(whole(weight.parameter)) if weight.parameter.grad is None else whole(weight.parameter.grad)
-            for weight in weights
-        ]
-        known = [one for one in self._of_processes(loss) if one is not None]
-        for name, value in [
-            ("the step's loss", torch.tensor(known)),
-            *((f"{router.name}: its gradient", one) for router, one in zip(self.routers, gradients)),
-        ]:
+        gradients = [torch.zeros_like(whole(p)) if p.grad is None else whole(p.grad) for p in parameters]
+        known = [one for one in self.of_processes(loss) if one is not None]
+        named = [(f"{router.name}: its gradient", one) for router, one in zip(self.routers, gradients)]
+        for name, value in [("the step's loss", torch.tensor(known)), *named]:
             if not bool(torch.isfinite(value).all()):
                 raise CannotJudge(f"{name} has a NaN or an infinite number")
-        return _Run(
-            sum(known) / len(known) if known else None,
-            [one.detach().double().cpu() for one in gradients],
-            state.gradient_size(),
-        )
+        mean = sum(known) / len(known) if known else None
+        return Run(mean, [one.detach().double().cpu() for one in gradients], state.gradient_size())
 
-    def _weights(self) -> List[Weight]:
+    def weights(self) -> List[Weight]:
         shards = shards_of(self.model)
         found = [follow(self.model, router.name, shards) for router in self.routers]
         return [one for one in found if one is not None]
 
-    # ---- processes ----
-
     def is_spread(self) -> bool:
         """Whether each process has tokens of its own, and gradients are those of all."""
-        return isinstance(self.wrapped, nn.parallel.DistributedDataParallel) or any(
-            map(is_sharded, self.model.parameters())
-        )
+        is_ddp = isinstance(self.wrapped, nn.parallel.DistributedDataParallel)
+        return is_ddp or any(map(is_sharded, self.model.parameters()))
 
-    def _of_processes(self, value: Any) -> List[Any]:
+    def of_processes(self, value: Any) -> List[Any]:
         if not self.is_spread():
             return [value]
         found: List[Any] = [None] * torch.distributed.get_world_size()
@@ -196,43 +178,35 @@ class Recorded:
 
     # ---- what the loss is computed from ----
 
-    def _case(self) -> Case:
-        """tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
+    def case(self) -> Case:
+        """Tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
         silent = next((router for router in self.routers if not router.calls), None)
         if silent:
-            raise CannotJudge(
-                f"{silent.name}: its module was called under torch.no_grad() alone; run() needs a forward pass "
-                "with gradients"
-                if self.passes.has_skipped
-                else f"{silent.name}: its module was not called; run the model itself, not a compiled one, or give "
-                "routers= the modules that are called"
+            skipped = "called under torch.no_grad() alone; run() needs a forward pass with gradients"
+            absent = (
+                "not called; run the model itself, not a compiled one, or give routers= the modules that are called"
             )
+            raise CannotJudge(f"{silent.name}: its module was {skipped if self.passes.has_skipped else absent}")
         each = [router.layers(self.passes.batches) for router in self.routers]
         router_of = [k for k, layers in enumerate(each) for _ in layers]
         used = self.passes.used()
-        sequences = self.given_sequences or sum(batch.sequences for batch in used)
-        mine = [layer for layers in each for layer in layers], [batch.mask for batch in used], sequences
-        tokens: List[List[Tensor]] = [[] for _ in router_of]
-        masks: List[Optional[Tensor]] = []
-        sequences = 0
-        all_processes = self._of_processes(mine)
-        for theirs, their_masks, their_sequences in all_processes:
-            for all_, some in zip(tokens, theirs):
-                all_ += some
-            masks, sequences = masks + their_masks, sequences + their_sequences
-        if len({len(one) for batches in tokens for one in batches} | {0}) > 2 or len({len(one) for one in tokens}) > 1:
+        mine = [layer for layers in each for layer in layers], [batch.mask for batch in used]
+        all_ = self.of_processes((*mine, self.given_sequences or sum(batch.sequences for batch in used)))
+        tokens = [[batch for theirs, _, _ in all_ for batch in theirs[k]] for k in range(len(router_of))]
+        masks = [mask for _, theirs, _ in all_ for mask in theirs]
+        if len({len(one) for batches in tokens for one in batches}) > 1 or len({len(one) for one in tokens}) > 1:
             raise CannotJudge(
                 "the micro-batches have different numbers of tokens, or the layers were called differently "
                 "often; give batches of one shape"
             )
         with torch.no_grad():
-            return self._joined(tokens, torch.tensor(router_of), masks, sequences, len(all_processes))
+            return self.joined(tokens, torch.tensor(router_of), masks, sum(one for _, _, one in all_), len(all_))
 
-    def _joined(
+    def joined(
         self, tokens: List[List[Tensor]], router_of: Tensor, masks: List[Optional[Tensor]], sequences: int, ranks: int
     ) -> Case:
         x = torch.stack([torch.cat(batches) for batches in tokens])
-        weights = self._weights()
+        weights = self.weights()
         W = torch.stack([whole(weight.parameter).detach().cpu() for weight in weights])
         if self.top_k and self.top_k > W.shape[1]:
             raise CannotJudge(f"top_k is {self.top_k}, but {self.routers[0].name} has {W.shape[1]} experts")
@@ -245,30 +219,21 @@ class Recorded:
         if any(one is not None for one in masks):
             mask = torch.cat([torch.ones(t, dtype=torch.bool) if one is None else one for one in masks])
         if mask is not None and len(mask) != x.shape[1] or sequences and x.shape[1] % sequences:
-            raise CannotJudge(
-                f"routers have seen {x.shape[1]} tokens, the model {sequences} sequences"
-                f"{'' if mask is None else f' of {len(mask)} tokens'}"
-            )
-        trained = torch.tensor([weight.parameter.requires_grad for weight in weights])
+            of = "" if mask is None else f" of {len(mask)} tokens"
+            raise CannotJudge(f"routers have seen {x.shape[1]} tokens, the model {sequences} sequences{of}")
         values = {
-            "logits": logits,
-            "router": W,
-            "router_input": x,
-            "router_of": router_of,
-            "top_k": self.top_k,
-            "mask": mask,
-            "sequences": sequences or None,
-            "micro_batches": A if A > 1 else None,
-            "steps": A // ranks,
-            "ranks": ranks if ranks > 1 else None,
-            "trained": None if bool(trained.all()) else trained,
+            **{"logits": logits, "router": W, "tokens_of_layers": x, "router_of": router_of, "top_k": self.top_k},
+            **{"mask": mask, "sequences": sequences or None, "micro_batches": A if A > 1 else None},
+            **{"steps": A // ranks, "ranks": ranks if ranks > 1 else None},
+            "trained": torch.tensor([weight.parameter.requires_grad for weight in weights]),
+            "routers": tuple(router.name for router in self.routers),
         }
-        return Case(**{name: value for name, value in values.items() if value is not None})
+        return Case(**{name: value for name, value in values.items() if value is not None}).to(torch.float64)
 
-    # ---- the verdict ----
+    # ---- what was measured ----
 
-    def _differences(self) -> List[_Run]:
-        """At c and 2c less at 0, and an estimate of their rounding. CannotJudge: hidden state."""
+    def differences(self) -> Tuple[Run, Run]:
+        """At c and 2c less at 0. CannotJudge: clipped, or hidden state."""
         if not self.runs:
             raise CannotJudge("nothing was recorded: call run(step)")
         zero, one, two, again = self.runs
@@ -276,61 +241,50 @@ class Recorded:
             raise CannotJudge(
                 "the routers' gradients are all zero, whatever the coefficient: leave zero_grad() out of the step's end"
             )
-        if self._is_clipped():
+        # All gradients together have one norm at 0, c and 2c, though those of the routers differ.
+        differ = one.less(zero).size() > CLIPPED**0.5 * zero.all_gradients
+        if differ and all(abs(run.all_gradients / zero.all_gradients - 1) <= CLIPPED / 10 for run in (one, two)):
             raise CannotJudge(
                 "the gradients are clipped, to one norm whatever the coefficient: leave that out of the step"
             )
-        floor = self._floor()
-        if again.less(zero).size() > floor:
+        if again.less(zero).size() > self.floor():
             raise CannotJudge(
                 "the step gives other gradients when it is run again: it depends on hidden state or on random "
                 "numbers of its own"
             )
-        return [one.less(zero), two.less(zero)]
+        return one.less(zero), two.less(zero)
 
-    def _is_clipped(self) -> bool:
-        """Whether all gradients together have one norm at 0, c and 2c, though those of the routers differ."""
-        zero, *others = [run.all_gradients for run in self.runs[:3]]
-        differ = (
-            self.runs[1].less(self.runs[0]).size() > CLIPPED**0.5 * zero
-        )  # so that a right angle between them shows
-        return differ and all(abs(one - zero) <= CLIPPED / 10 * zero for one in others)
-
-    def _floor(self) -> float:
+    def floor(self) -> float:
         """Rounding errors of the gradients that are subtracted."""
-        return SPARE * self._unit() * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1) ** 0.5
+        unit = max(UNIT[weight.parameter.dtype] for weight in self.weights())
+        return SPARE * unit * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1) ** 0.5
 
-    def _unit(self) -> float:
-        """Of the gradients' format."""
-        return max(UNIT[weight.parameter.dtype] for weight in self._weights())
+    def dtype(self) -> torch.dtype:
+        """The coarsest format that a router was computed in: TF32 is as coarse as float16."""
+        kinds = [router.dtype for router in self.routers]
+        if torch.backends.cuda.matmul.allow_tf32 and any(weight.parameter.is_cuda for weight in self.weights()):
+            kinds.append(torch.float16)
+        return max(kinds, key=lambda one: UNIT[one])
 
-    def _units(self) -> Tuple[float, float]:
-        """Those that a router in its format may have been computed with: under autocast and in float16 as bf16, on a GPU as
-        TF32."""
-        unit = max(self._unit(), *(router.unit for router in self.routers))
-        if unit > TF32:
-            return UNIT[torch.bfloat16], UNIT[torch.bfloat16]
-        return unit, max(unit, UNIT[torch.float32], TF32 if any(w.parameter.is_cuda for w in self._weights()) else 0.0)
-
-    def _noise(self, c: _Run, twice: _Run) -> float:
-        """What is left of the gradients if they are affine in the coefficient, or in its square."""
-        left = min(twice.less(c.times(factor)).size() for factor in (2.0, 4.0))
-        noise = max(self._floor(), SPARE * left)
-        if left > self._floor() and left > SMALL * twice.size():
+    def noise(self, c: Run, twice: Run) -> float:
+        """The part of the gradients that is left if they are affine in the coefficient, or in its square."""
+        left = min(twice.less(c, factor).size() for factor in (2.0, 4.0))
+        if left > self.floor() and left > SMALL * twice.size():
             raise CannotJudge(
                 "the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
-                f"rounding hides a small coefficient; give value= a larger one, as {self._larger()}"
+                f"rounding hides a small coefficient; give value= a larger one, as {self.larger()}"
             )
-        return noise
+        return max(self.floor(), SPARE * left)
 
-    def _larger(self) -> float:
+    def larger(self) -> float:
         return max(1.0, 10 * self.setting.value)
 
     def dumps(self, kind: Kind) -> List[Dump]:
         """At c and 2c, as the judge reads them. CannotJudge: rounding hides the auxiliary loss."""
-        c, twice = self._differences()
-        noise, found = self._noise(c, twice), []
-        if "top_k" in kind.needs and any(bool(bias.detach().any()) for bias in self._choosing()):
+        c, twice = self.differences()
+        noise, found = self.noise(c, twice), []
+        biases = [getattr(router.module, BIAS, None) for router in self.routers]
+        if "top_k" in kind.needs and any(isinstance(bias, Tensor) and bool(bias.detach().any()) for bias in biases):
             raise CannotJudge(
                 f"{self.routers[0].name}: a bias chooses the experts ({BIAS}), which the logits do not show; give "
                 "its loss to certify()"
@@ -338,37 +292,33 @@ class Recorded:
         for name, run, factor in (("c", c, 1.0), ("2c", twice, 2.0)):
             x = self.x.but(coefficient=factor * self.setting.value)
             missing = [need for need in sorted(kind.needs) if getattr(x, need) is None]
-            if missing or kind.outputs != ("loss",) or not set(kind.gradients) <= {"logits", "router"}:
-                raise CannotJudge(
-                    f"a step does not show what {kind.name} needs" + (f": {missing[0]}" if missing else "")
-                )
-            right = outputs(kind, x, {})
-            got = {"d_router": torch.stack(run.gradients)}
-            size = max(float(right["d_router"].norm()), float(got["d_router"].norm()))
-            if noise > max(SMALL, ROUNDED * self._units()[1]) * size:
+            if missing or not kind.is_layered or not set(kind.gradients) <= {"logits", "router"}:
+                need = f": {missing[0]}" if missing else ""
+                raise CannotJudge(f"a step does not show what {kind.name} needs{need}")
+            right = outputs(kind, x)
+            got: Outputs = {f"d_{router.name}": one for router, one in zip(self.routers, run.gradients)}
+            size = max(math.hypot(*(float(of[name].norm()) for name in got)) for of in (right, got))
+            if noise > max(SMALL, ROUNDED * UNIT[self.dtype()]) * size:
                 raise CannotJudge(
                     f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
-                    "is within the rounding of the whole step; give value= a larger one, as "
-                    f"{self._larger()}"
+                    f"is within the rounding of the whole step; give value= a larger one, as {self.larger()}"
                 )
-            rounding = {"d_router": noise}
-            if run.loss is not None and self._has_loss(run, right):
+            rounding = dict.fromkeys(got, noise)
+            if run.loss is not None and self.has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
-                rounding["loss"] = self._loss_floor()
-            found.append(Dump(name, x, got, rounding, self._units()))
+                rounding["loss"] = self.loss_floor()
+            found.append(Dump(name, x, got, rounding, self.dtype()))
         return found
 
-    def _choosing(self) -> List[Tensor]:
-        found = [getattr(router.module, BIAS, None) for router in self.routers]
-        return [one for one in found if isinstance(one, Tensor)]
-
-    def _loss_floor(self) -> float:
+    def loss_floor(self) -> float:
         return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
 
-    def _has_loss(self, run: _Run, right: Dict[str, Tensor]) -> bool:
+    def has_loss(self, run: Run, right: Outputs) -> bool:
         """Not if rounding hides it, or if it is in the gradients alone: a function of autograd may add it there."""
-        hidden = self._loss_floor() > SMALL * abs(float(right["loss"]))
-        return not hidden and not (run.loss == 0 and run.size() > self._floor())
+        hidden = self.loss_floor() > SMALL * abs(float(right["loss"]))
+        return not hidden and not (run.loss == 0 and run.size() > self.floor())
+
+    # ---- the verdict ----
 
     def verdict(self, kind: str) -> Verdict:
         if kind == "erc":
@@ -379,63 +329,63 @@ class Recorded:
         if kind not in KINDS:
             raise CannotJudge(f"there is no kind of loss {kind}: {', '.join(KINDS)}")
         dumps = self.dumps(KINDS[kind])
-        if all(
-            float(dump.got["d_router"].norm()) <= dump.noise["d_router"]
-            and abs(float(dump.got.get("loss", 0.0))) <= dump.noise.get("loss", 0.0)
-            for dump in dumps
-        ):
+        is_zero = [float(one.norm()) <= dump.noise[name] for dump in dumps for name, one in dump.got.items()]
+        if all(is_zero):
             return Verdict(
-                KINDS[kind],
-                "fault",
-                [Supposed((), (fault,)) for fault in ANY if fault.key in ("coefficient_unused", "zero")],
+                KINDS[kind], "fault", [(KINDS[kind].fault(key), None) for key in ("coefficient_unused", "zero")]
             )
         verdict = judge(KINDS[kind], dumps)
         if verdict.state == "unknown":
-            verdict.note = self._note(KINDS[kind], dumps)
-        if verdict.state == "right" and not any(
-            one.name != "loss" and one.bound <= SHARP * one.expected
-            for figures in verdict.figures.values()
-            for one in figures
-        ):
-            raise CannotJudge(
-                f"cannot be told: rounding in {verdict.grade} may be as large as the gradient; give a step with "
-                "more tokens, or a model in float32"
-            )
+            verdict.notes = [*self.by_router(KINDS[kind], dumps), self.note(KINDS[kind], dumps)]
         return verdict
 
-    def _note(self, kind: Kind, dumps: List[Dump]) -> str:
-        """What may be the matter with a step that nothing explains."""
-        alone = [replace(dump, got={"d_router": dump.got["d_router"]}) for dump in dumps]
+    def by_router(self, kind: Kind, dumps: List[Dump]) -> List[str]:
+        """For each router by itself: right, its fault, or the first number that differs."""
+        found = []
+        for name in self.x.routers:
+            alone = [replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]}) for dump in dumps]
+            held = [Held(kind, dump) for dump in alone]
+            faults = [] if all(one.fits() for one in held) else single_faults(kind, held)
+            words = " | ".join(fault.sentence for fault, _ in faults)
+            found.append(f"{name}: {'right' if all(one.fits() for one in held) else words or held[0].first_number()}")
+        return found if len(found) > 1 else []
+
+    def note(self, kind: Kind, dumps: List[Dump]) -> str:
+        """A likely cause of a step that nothing explains."""
+        alone = [replace(dump, got={k: v for k, v in dump.got.items() if k != "loss"}) for dump in dumps]
         if any("loss" in dump.got for dump in dumps) and is_right(kind, alone):
             return LOSS_ALONE
         if torch.distributed.is_available() and torch.distributed.is_initialized() and not self.is_spread():
             return UNWRAPPED
-        return _scaled_gradients(kind, dumps) or NOT_LINEAR
+        return scaled_gradients(kind, dumps) or NOT_LINEAR
 
     def fitting(self) -> List[str]:
         """The kinds as which the step is right."""
         found = []
-        for name, kind in KINDS.items():
+        for name in KINDS:
             try:
-                found += [name] if is_right(kind, self.dumps(kind)) and self.verdict(name).state == "right" else []
+                found += [name] if self.verdict(name).state == "right" else []
             except CannotJudge:
                 continue
         return found
 
 
-def _scaled_gradients(kind: Kind, dumps: List[Dump]) -> str:
+def scaled_gradients(kind: Kind, dumps: List[Dump]) -> str:
     """A note, if the loss is right and the gradients are but for one factor."""
-    factors = []
+    factors: Dict[str, float] = {}
     for dump in dumps:
-        right = outputs(kind, dump.x, {})
-        got, wanted, loss = dump.got["d_router"].double(), right["d_router"], right["loss"]
-        c = float((got * wanted).sum() / wanted.square().sum())
-        is_multiple = abs(c - 1) > SMALL and float((got - c * wanted).norm()) <= SMALL * float(got.norm())
+        right = outputs(kind, dump.x)
+        got, want = (
+            torch.cat([of[name].double().flatten() for name in dump.got if name != "loss"]) for of in (dump.got, right)
+        )
+        c = float((got * want).sum() / want.square().sum())
+        is_multiple = abs(c - 1) > SMALL and float((got - c * want).norm()) <= SMALL * float(got.norm())
+        loss = right["loss"]
         if not is_multiple or "loss" not in dump.got or abs(float(dump.got["loss"] - loss)) > SMALL * abs(float(loss)):
             return ""
-        factors.append(c)
+        factors[dump.name] = c
     return (
-        f"; the gradients are {factors[0]:.6g} times the right ones, and the loss is not: leave a GradScaler out of the "
+        f"the gradients are {factors['c']:.6g} times the right ones, and the loss is not: leave a GradScaler out of the "
         "step, and look for a hook or a function of autograd that scales them"
     )
 

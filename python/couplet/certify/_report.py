@@ -1,141 +1,97 @@
-"""A verdict for people and for programs."""
+"""A verdict for people and for programs, and the tables of kinds and faults."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, Iterator, List
 
-from ._fits import CLEAR_BF16, CLEAR_TF32, Figure, Supposed
-from ._judge import Verdict
-from ._scale import ACCUMULATED, ANY
-from .erc import Certificates
+from ._judge import SCALES, Verdict
+from ._kind import ABOUT, FAULTS
 
-VERSION = 1  # of the JSON
-COARSE = ("TF32", "bf16")  # coarser than the formats of most dumps
-PLUMBING = {fault.key for fault in (*ANY, *ACCUMULATED)}  # faults of what calls a loss, of whatever kind it is
-
-
-def _words(one: Supposed) -> List[str]:
-    return [
-        fault.sentence + (f" ({value:g})" if value is not None else "")
-        for fault, value in (*one.inside, *((fault, None) for fault in one.outside))
-    ]
+VERSION = 2  # the version of the JSON
+PLUMBING = {
+    row["key"] for row in FAULTS if row["group"] in ("any", "steps")
+}  # faults of the code that calls a loss, whatever loss it is
 
 
-def _others(verdict: Verdict) -> str:
+def words(verdict: Verdict) -> List[str]:
+    """The sentence of each fault, with the value of its parameter."""
+    return [one.sentence + ("" if value is None else f" ({value:.6g})") for one, value in verdict.faults]
+
+
+def names(verdict: Verdict) -> str:
     return ", ".join(kind.name for kind in verdict.others)
 
 
-def _furthest(verdict: Verdict) -> Figure:
-    return max((one for figures in verdict.figures.values() for one in figures), key=_off)
-
-
-def _off(one: Figure) -> float:
-    """Relative to its size."""
-    return one.distance / max(abs(one.expected), 1e-300)
-
-
-def _percent(one: Figure) -> str:
-    return f"{100 * _off(one):.2g} %"
-
-
-def _explained(verdict: Verdict) -> str:
-    """What all sets of faults have in common, and of the rest, that it is one of several."""
-    sets = [_words(one) for one in verdict.sets]
-    if verdict.factor is not None:
-        sets[0].append(f"loss and gradients are multiplied by {verdict.factor:.6g}")
-    common = [word for word in sets[0] if all(word in one for one in sets)]
-    rest = ["; ".join(word for word in one if word not in common) for one in sets if len(one) > len(common)]
-    return "; ".join([*common, *([f"one of: {' | '.join(rest)}"] if len(rest) > 1 else rest)])
-
-
-def _as_other(verdict: Verdict, rounding: str) -> str:
-    kind = verdict.kind.name
-    if any(fault.key in PLUMBING for one in verdict.sets for fault in one.faults):
-        several = [f"it is {_others(verdict)}", *("; ".join(_words(one)) for one in verdict.sets)]
-        return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(several)}"
-    words = f": as {kind}, {_explained(verdict)}" if verdict.sets else ""
-    return f"right as {_others(verdict)}{rounding}, not {kind}{words}"
-
-
-def _unclear(verdict: Verdict) -> str:
-    off = _furthest(verdict)
-    others = (
-        "take fewer tokens, or logits that are less balanced"
-        if "logits" in verdict.kind.needs
-        else "take inputs whose loss is larger"
-    )
-    is_fine = verdict.grade == "TF32" and _off(off) <= CLEAR_TF32
-    remedy = (
-        f"give --rounding {'f32' if is_fine else 'bf16'} if it is computed so" if _off(off) <= CLEAR_BF16 else others
-    )
-    return (
-        f"cannot be told: {off.name} lies off by {_percent(off)} of its size; rounding in {verdict.grade} may do that on "
-        f"these inputs; {remedy}"
-    )
-
-
-def sentence(verdict: Union[Verdict, Certificates]) -> str:
+def sentence(verdict: Verdict) -> str:
     """The verdict in one line."""
-    if isinstance(verdict, Certificates):
-        return verdict.sentence()
-    kind = verdict.kind.name
-    rounding = f", within the rounding of {verdict.grade}" if verdict.grade in COARSE else ""
+    kind, mask = verdict.kind.name, f"; {verdict.mask}" if verdict.mask else ""
     if verdict.state == "right":
-        off = _furthest(verdict) if rounding else None
-        rounding += f" ({off.name} lies off by {_percent(off)} of its size)" if off else ""
-        also = f"; these inputs do not tell it from {_others(verdict)}" if verdict.others else ""
-        return f"right as {kind}{rounding}{also}"
+        within = f" {verdict.rounding}" if verdict.rounding else ""
+        also = f"; these inputs do not tell it from {names(verdict)}" if verdict.others else ""
+        return f"right as {kind}{within}{mask}{also}"
+    found = words(verdict)
     if verdict.state == "other":
-        return _as_other(verdict, rounding)
-    if verdict.state == "unclear":
-        return _unclear(verdict)
-    if verdict.state == "unknown":
-        first = f"the first numbers that differ: {'; '.join(verdict.first)}"
-        return f"not right as {kind}, in a way that is not listed; {first}{verdict.note}"
-    sets = [_words(one) for one in verdict.sets]
-    if len(sets) > 1 and not set.intersection(*map(set, sets)):
-        return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(map('; '.join, sets))}"
-    return f"wrong as {kind}: {_explained(verdict)}"
+        if any(fault.key in PLUMBING and fault.key in SCALES for fault, _ in verdict.faults):
+            found = [f"it is {names(verdict)}", *found]
+            return f"wrong as {kind}; these inputs do not tell apart: {' | '.join(found)}{mask}"
+        return f"right as {names(verdict)}, not {kind}" + (f": as {kind}, {' | '.join(found)}" if found else "") + mask
+    if verdict.state == "fault":
+        apart = "; these inputs do not tell apart" if len(found) > 1 else ""
+        return f"wrong as {kind}{apart}: {' | '.join(found)}{mask}"
+    good = [name for name in verdict.figures if name not in verdict.first]
+    where = f"right on {', '.join(good)}; " if good else ""
+    first = "; ".join(f"on {name} {what}" for name, what in list(verdict.first.items())[:3])
+    return "; ".join([f"not right as {kind}, in a way that is not listed: {where}{first}{mask}", *verdict.notes])
 
 
-def details(verdict: Union[Verdict, Certificates]) -> List[str]:
+def remedies(verdict: Verdict) -> List[str]:
+    """How each fault is mended."""
+    return [f"{one.key}: {one.remedy}" + (f" (seen in {one.seen})" if one.seen else "") for one, _ in verdict.faults]
+
+
+def details(verdict: Verdict) -> List[str]:
     """How it is mended, what was measured, and what these inputs cannot show."""
-    if isinstance(verdict, Certificates):
-        return verdict.details()
-    lines = []
-    for fault in {fault.key: fault for one in verdict.sets for fault in one.faults}.values():
-        lines.append(f"{fault.key}: {fault.remedy}" + (f" (seen in {fault.seen})" if fault.seen else ""))
+    lines = remedies(verdict)
     for name, figures in verdict.figures.items():
-        for one in figures:
-            lines.append(
-                f"{name}: {one.name} {one.got:.6g}, right {one.expected:.6g}, distance {one.distance:.2g}, "
-                f"rounding {one.bound:.2g} ({verdict.grade})"
-            )
-    if verdict.untold:
-        lines.append("these inputs cannot show: " + ", ".join(fault.key for fault in verdict.untold))
-    return lines
+        for f in figures:
+            values = f"{f.got:.6g}, right {f.expected:.6g}, distance {f.distance:.2g}, rounding {f.bound:.2g}"
+            lines.append(f"{name}: {f.name} {values}")
+    untold = ", ".join(fault.key for fault in verdict.untold)
+    return [*lines, f"these inputs cannot show: {untold}"] if untold else lines
 
 
-def as_json(verdict: Union[Verdict, Certificates]) -> Dict[str, Any]:
-    if isinstance(verdict, Certificates):
-        return verdict.as_json()
+def as_json(verdict: Verdict) -> Dict[str, Any]:
     return {
         "version": VERSION,
         "kind": verdict.kind.name,
         "verdict": verdict.state,
         "sentence": sentence(verdict),
         "faults": [
-            [
-                {"key": fault.key, "value": value, "sentence": fault.sentence, "remedy": fault.remedy}
-                for fault, value in (*one.inside, *((fault, None) for fault in one.outside))
-            ]
-            for one in verdict.sets
-            if one.faults
+            {"key": one.key, "value": value, "sentence": one.sentence, "remedy": one.remedy}
+            for one, value in verdict.faults
         ],
         "right_as": [kind.name for kind in verdict.others],
-        "factor": verdict.factor,
-        "rounding": verdict.grade,
         "cannot_show": [fault.key for fault in verdict.untold],
         "first": verdict.first,
+        "rounding": verdict.rounding,
+        "mask": verdict.mask,
+        "notes": verdict.notes,
         "figures": {name: [vars(one) for one in figures] for name, figures in verdict.figures.items()},
     }
+
+
+# ---- tables ----
+
+
+def rows(table: List[Dict[str, str]], code: str) -> Iterator[str]:
+    """A table of Markdown, with the column `code` in the letters of code."""
+    yield f"| {' | '.join(table[0])} |"
+    yield f"| {' | '.join(['---'] * len(table[0]))} |"
+    for row in table:
+        cells = [f"`{cell}`" if name == code else cell.replace("|", "\\|") for name, cell in row.items()]
+        yield f"| {' | '.join(cells)} |"
+
+
+def page() -> str:
+    """The kinds, and the faults by groups."""
+    return "\n".join([*rows(list(ABOUT.values()), "kind"), "", "## Faults", "", *rows(FAULTS, "key")]) + "\n"

@@ -171,3 +171,35 @@ def backward_raises(router, w_gate, delta, alpha, weight):
 
 def other_arguments(a, b):
     return a.sum()
+
+
+WRONG = {
+    "merged": "over gate and up together",
+    "detached": "the router gets no gradient",
+    "pairs_mean": "n (n - 1)",
+    "through_eps": "through eps",
+    "under_no_grad": "no gradient",
+}
+CANNOT = {
+    "a_float": "it returns a float, must return the loss",
+    "nothing": "it returns None, must return the loss",
+    "a_tuple": "it returns a tuple, must return the loss",
+    "a_vector": "it returns a tensor [5] of torch.float32, must return the loss",
+    "an_integer": "it returns a tensor [] of torch.int64, must return the loss",
+    "no_loss": "it returns a dict with Loss, must have loss",
+    "short_M": "it returns as M a tensor [3] of torch.float32, must be a tensor [5, 5]",
+    "raises": "it raises KeyError: 'boom'\n\nTraceback",
+    "leaves": "it raises SystemExit: 0",
+    "raises_its_own": "it raises Unsaid: \n\nTraceback",
+    "backward_raises": "it changes its input router",
+    "changes_its_inputs": "it changes its input router",
+    "other_arguments": "a is none of router, w_gate",
+    "Module": "Module is a class; name a function, or an instance",
+    "number": "number is 3, which cannot be called",
+    "later": "it is a coroutine (async def), must be a function\n",
+    "sparse": "it returns a tensor [1] of torch.float32, sparse_coo, must return the loss",
+    "on_meta": "it returns a tensor [] of torch.float32, meta, must return the loss",
+    "absent": "losses_of_others has no absent",
+    "without_alpha": "it takes no alpha; say which it has inside, as --set alpha=VALUE",
+    "unsigned": "its arguments cannot be read; wrap it in a function",
+}

@@ -184,10 +184,6 @@ def raises(logits):
     raise KeyError("boom")
 
 
-def no_graph(logits):
-    return z(logits.detach())
-
-
 def is_random(logits):
     return z(logits) * torch.rand(())
 
@@ -294,13 +290,15 @@ CANNOT = {
     "sparse": ("--loss z-loss", "it returns a tensor [1] of torch.float32, sparse_coo, must return the loss"),
     "on_meta": ("--loss z-loss", "it returns a tensor [] of torch.float32, meta, must return the loss"),
     "by_another_name": ("--loss z-loss", "it returns a dict with z_loss, must have loss"),
-    "logits_twice": ("--loss z-loss", "logits and router_logits are two names of logits; wrap it in a function"),
+    "logits_twice": (
+        "--loss z-loss",
+        "logits and router_logits are two names of one input; wrap it in a function of these names",
+    ),
     "changes_counts": ("--loss bias-update-sign", "it changes its input counts"),
     "changes_bias_otherwise": ("--loss bias-update-sign", "it changes its input bias"),
     "indices_beyond": ("--loss gate-weights", "which are no indices and weights [T,K]: index 99 is out of bounds"),
     "no_weights": ("--loss gate-weights", "it returns a str and an int, which are no indices and weights [T,K]"),
     "raises": ("--loss z-loss", "it raises KeyError: 'boom'"),
-    "no_graph": ("--loss z-loss", "it returns a tensor without graph"),
     "is_random": ("--loss z-loss", "depends on hidden state or on random numbers"),
     "changes_inputs": ("--loss z-loss", "it changes its input logits"),
     "a_vector": ("--loss z-loss", "it returns a tensor ["),
@@ -310,8 +308,8 @@ CANNOT = {
     "unknown_argument": ("--loss z-loss", "temperature is none of"),
     "any_arguments": (
         "--loss z-loss",
-        "its arguments are (*args, **kwargs), which do not say what it takes; wrap it in a function "
-        "with arguments of the names logits",
+        "its arguments are (*args, **kwargs), which do not say what it takes; wrap it in a function of these names, "
+        "as\n\ndef wrapped(logits):",
     ),
     "without_top_k": (
         "--loss load-balancing-olmoe",

@@ -9,43 +9,52 @@ import sys
 
 import torch
 import verdicts
-from couplet import certify, reference
-from couplet.certify._call import dumps
-from couplet.certify._dump import save
-from couplet.certify._evaluate import outputs
+from couplet import certify
+from couplet.certify._call import Callee
+from couplet.certify._dump import PAPER
+from couplet.certify._judge import outputs
+from couplet.certify._kind import ABOUT
 from couplet.certify.kinds import KINDS
+from safetensors.torch import save_file
 
 MOST_BYTES = 10_000
-SOURCE_OF_ERC = "Coupling Experts and Routers in Mixture-of-Experts via an Auxiliary Loss, equation 3"
-OF_ERC = ("all-active", "some-active", "ties")
+THEIRS = {ours: theirs for theirs, ours in PAPER.items()}  # names of the coupling loss in a file
+
+
+def write(path, dump, kind):
+    """A dump file."""
+    tensors = {}
+    for name, value in {**dump.x.values, **dump.got}.items():
+        if value is not None and name != "twins":
+            value = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
+            tensors[THEIRS.get(name, name) if kind == "erc" else name] = value.contiguous().clone()
+    save_file(tensors, path, {"couplet_dump": "1", "kind": kind})
 
 
 def right(kind):
     """Dumps of its inputs with what its reference gives, computed in f64 and rounded to f32."""
-    for name, x in kind.cases(0).items():
-        if all(getattr(x, need) is not None for need in kind.needs):
-            x = x.to(torch.float32)
-            yield certify.Dump(name, x, {key: value.float() for key, value in outputs(kind, x, {}).items()})
+    for name, x in kind.cases(0, 0).items():
+        x = x.to(torch.float32)
+        x = without(x, "w_up") if kind.name == "erc" else x
+        got = {key: value.float() for key, value in outputs(kind, x.to(torch.float64)).items() if key != "M"}
+        yield certify.Dump(name, x, got)
+
+
+def without(x, name):
+    return certify.Case(**{key: value for key, value in x.values.items() if key != name})
 
 
 def files():
     """(name, dump, kind, where it comes from)"""
     for name, kind in KINDS.items():
         for dump in right(kind):
-            yield f"{name}.{dump.name}", dump, kind, kind.source
+            yield f"{name}.{dump.name}", dump, kind, ABOUT[name]["source"].partition(": [certify.md]")[0]
     for module, source, name, verdict in verdicts.rebuilt():
         if isinstance(verdict, certify.CannotJudge):
             continue
         kind = KINDS[name]
-        for dump in dumps(sys.modules[module].loss, kind):
+        for dump in Callee(sys.modules[module].loss, kind).dumps(torch.float32, "cpu", 0):
             yield f"{module}.{dump.name}", dump, kind, source
-
-
-def erc_files():
-    """Name and tensors of dumps of the coupling loss, computed in f64 and rounded to f32."""
-    for name in OF_ERC:
-        made = certify.erc.dump(reference.erc_loss, certify.erc.make_inputs(name), torch.float64)
-        yield f"erc.{name}", {key: value.float() for key, value in made.items()}
 
 
 def make(folder):
@@ -55,28 +64,16 @@ def make(folder):
     for name, dump, kind, source in files():
         of, path = name.split(".")[0], folder / f"{name}.safetensors"
         verdict = certify.judge(kind, [dump])
-        is_right = verdict.state == "right"
-        if of not in KINDS and (is_right or of in done):
+        if of not in KINDS and (verdict.state == "right" or of in done):
             continue
-        certify.write(path, dump, kind.name)
-        if path.stat().st_size > MOST_BYTES:
+        write(path, dump, kind.name)
+        if path.stat().st_size > MOST_BYTES and kind.name != "erc":
             path.unlink()
             continue
         done.add(of)
-        expected.append(
-            {
-                "file": path.name,
-                "loss": kind.name,
-                "verdict": verdict.state,
-                "source": source,
-                "faults": [[fault["key"] for fault in one] for one in certify.as_json(verdict)["faults"]],
-            }
-        )
-    for name, tensors in erc_files():
-        save(folder / f"{name}.safetensors", tensors, "erc")
-        expected.append(
-            {"file": f"{name}.safetensors", "loss": "erc", "verdict": "right", "source": SOURCE_OF_ERC, "faults": []}
-        )
+        keys = [fault.key for fault, _ in verdict.faults]
+        members = {"file": path.name, "loss": kind.name, "verdict": verdict.state, "source": source, "faults": keys}
+        expected.append(members)
     (folder / "expected.json").write_text("[\n" + ",\n".join(map(json.dumps, expected)) + "\n]\n")
 
 

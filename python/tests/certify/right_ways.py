@@ -1,5 +1,5 @@
 """Right implementations of the kinds of couplet.certify, each written in several ways: orders of summation, one-hot or
-scatter, chunks, one product for all, rounding as TF32 does it. And random inputs for them."""
+scatter, chunks, one product for all. And random inputs for them."""
 
 import functools
 import random
@@ -7,7 +7,7 @@ import random
 import torch
 import torch.nn.functional as F
 from couplet.certify._kind import Case
-from couplet.certify.kinds._balance import pick
+from couplet.certify.kinds.balance import pick
 
 
 def computed_in(dtype):
@@ -17,27 +17,6 @@ def computed_in(dtype):
 
 def stored(out, dtype):
     return {key: value.to(dtype) if key.startswith("d_") else value for key, value in out.items()}
-
-
-class _Tf32(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return rounded(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return rounded(grad)
-
-
-def rounded(x):
-    """To 11 bits, as TF32 rounds the operands of a product; float64 stays."""
-    if x.dtype is torch.float64:
-        return x
-    bits = x.detach().float().view(torch.int32)
-    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).to(x.dtype)
-
-
-tf32 = _Tf32.apply
 
 
 # ---- softmax, counts, sums over tokens ----
@@ -52,7 +31,6 @@ SOFTMAX = (
     lambda z: z.softmax(-1),
     by_hand,
     lambda z: z.log_softmax(-1).exp(),
-    lambda z: tf32(z.softmax(-1)),
     lambda z: (z - z.logsumexp(-1, keepdim=True)).exp(),
 )
 
@@ -103,7 +81,6 @@ LSE = (
     lambda z: (z - z.amax(-1, keepdim=True)).exp().sum(-1).log() + z.amax(-1),
     lambda z: z[..., 0] - z.log_softmax(-1)[..., 0],
     lambda z: z.flip(-1).logsumexp(-1),
-    lambda z: tf32(z.logsumexp(-1)),
 )
 
 
@@ -148,13 +125,7 @@ def in_logs(s, chosen):
     return w.softmax(-1)
 
 
-GATES = (
-    gathered,
-    masked,
-    in_logs,
-    lambda s, chosen: tf32(gathered(s, chosen)),
-    lambda s, chosen: gathered(s, chosen.flip(-1)),
-)
+GATES = (gathered, masked, in_logs, lambda s, chosen: gathered(s, chosen.flip(-1)))
 
 
 def gate(kind, x, weights):
@@ -166,7 +137,6 @@ PRODUCTS = (
     lambda R: R @ R.mT,
     lambda R: torch.einsum("lid,ljd->lij", R, R),
     lambda R: (R[:, :, None] * R[:, None]).sum(-1),
-    lambda R: tf32(R) @ tf32(R).mT,
     lambda R: R.flip(-1) @ R.flip(-1).mT,
 )
 
@@ -202,7 +172,6 @@ APART = (
     in_loops,
     by_gram,
     lambda y: by_gram(y.flip(1)),
-    lambda y: tf32(by_gram(y)),
     lambda y: by_gram(y, lambda a, b: torch.einsum("tjh,thk->tjk", a, b)),
 )
 
@@ -226,7 +195,6 @@ SPANS = (
     lambda y: spanned(y.flip(0)),
     lambda y: spanned(y, norm=lambda v: (v * v).sum(-1, keepdim=True).sqrt()),
     lambda y: spanned(y, dot=lambda a, b: torch.einsum("th,th->t", a, b)[:, None]),
-    lambda y: tf32(spanned(y)),
 )
 
 
@@ -244,7 +212,6 @@ RESPONSES = (
     lambda x, W: torch.einsum("td,nrd->tnr", x, W).norm(dim=-1),
     lambda x, W: (x @ W.mT).norm(dim=-1).T,
     lambda x, W: torch.stack([F.linear(x, w).square().sum(-1).sqrt() for w in W], -1),
-    lambda x, W: (tf32(x) @ tf32(W).mT).norm(dim=-1).T,
     lambda x, W: (x.flip(-1) @ W.flip(-1).mT).square().sum(-1).sqrt().T,
 )
 
@@ -362,6 +329,6 @@ def _logits_case(kind, r, g, n, K, plain):
         mask[:: max(1, T // A)] = True  # no part is empty
         x = x.but(mask=mask)
     if plain:
-        chosen = pick(logits, K, 0.0)
+        chosen = pick(Case(), logits, K)
         x = x.but(kept=(chosen.cumsum(1) <= T * K / n) & (chosen > 0))
     return x

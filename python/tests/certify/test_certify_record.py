@@ -105,7 +105,7 @@ def refused(words, model, step, **settings):
 
 
 def keys(verdict):
-    return {fault.key for one in verdict.sets for fault in one.faults}
+    return {fault.key for fault, _ in verdict.faults}
 
 
 # ---- right ones ----
@@ -117,7 +117,10 @@ def test_right(count, reentrant):
     model = Model(reentrant=reentrant)
     verdict = recorded(model, step_of(model, batches(count)))
     assert verdict.state == "right", certify.sentence(verdict)
-    assert {one.name for one in verdict.figures["2c"]} == {"loss", "d_router"}
+    assert {one.name for one in verdict.figures["2c"]} == {
+        "loss",
+        *(f"d_layers.{k}.gate.weight" for k in range(LAYERS)),
+    }
 
 
 def test_right_in_bf16():
@@ -156,7 +159,7 @@ def test_without_the_loss():
     """A step that returns nothing: gradients alone."""
     model = Model()
     verdict = recorded(model, lambda: model(input_ids=batches()[0]).backward())
-    assert verdict.state == "right" and [one.name for one in verdict.figures["c"]] == ["d_router"]
+    assert verdict.state == "right" and len(verdict.figures["c"]) == LAYERS
 
 
 def test_the_kinds_that_fit():
@@ -252,13 +255,13 @@ def test_under_autocast():
         return loss
 
     verdict = recorded(model, step, value=1.0)
-    assert verdict.state == "right" and "within the rounding of bf16" in certify.sentence(verdict)
+    assert verdict.state == "right", certify.sentence(verdict)
 
 
 def test_in_float16():
     model = Model(dtype=torch.float16)
     verdict = recorded(model, step_of(model, batches()), value=1.0)
-    assert verdict.state == "right" and "within the rounding of bf16" in certify.sentence(verdict)
+    assert verdict.state == "right", certify.sentence(verdict)
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,6 @@ def test_bad_arguments():
     refused("the coefficient is nan; give value=", model, step, coefficient=print)
     refused("the coefficient is 0; give value=", model, step, value=0.0)
     refused("there is no kind of loss nonsense", model, step, kind="nonsense")
-    mine = recorded(model, step_of(model, batches()))
-    assert mine.grade == "float32"
     refused("does not show what gate-weights needs", model, step, kind="gate-weights")
     refused("load-balancing-switch needs: top_k", model, step, top_k=None)
     refused("no parameter .n, d. of the model", model, step, routers=["layers.0.nothing"])

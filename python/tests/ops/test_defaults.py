@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import close
-from couplet.certify.erc import inputs as certify
+from couplet import certify
+from couplet.certify._call import Callee
 from couplet.ops import _native, _noise
 from test_golden import CASES, GOLDEN, evaluate, load_file, name_of
 
@@ -84,8 +85,10 @@ def of_the_reference():
 
 
 def of_a_dump():
-    dumped = certify.dump(couplet.erc_loss_as_asked, certify.make_inputs("few-active"))
-    return [dumped[name] for name in sorted(dumped)]
+    dumps = Callee(couplet.erc_loss_as_asked, certify.KINDS["erc"]).dumps(torch.float32, "cpu", 0)
+    figures = certify.judge(certify.KINDS["erc"], dumps).figures.values()
+    numbers = [[one.distance, one.bound] for each in figures for one in each]
+    return [*(value for dump in dumps for value in dump.got.values()), torch.tensor(numbers, dtype=torch.float64)]
 
 
 def of_tokens():

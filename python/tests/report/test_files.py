@@ -14,11 +14,11 @@ import pytest
 import torch
 from couplet import plot
 from couplet.certify import __main__ as certify
-from couplet.certify._dump import save
 from couplet.compare import __main__ as compare
 from couplet.report import _files
 from invented import SIX
 from readers import READERS
+from safetensors.torch import save_file
 
 FOLDER = pathlib.Path(__file__).parents[2] / "conformance"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -254,7 +254,7 @@ def test_names_in_a_dump(tmp_path, capsys):
 def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
     """A dump of more than a quarter of the available memory is refused unread, and what runs out later has a sentence."""
     path = tmp_path / "a.safetensors"
-    save(path, {"R": torch.ones(2, 4), "W_g": torch.ones(2, 3, 4), "loss": torch.ones(())}, "erc")
+    save_file({"R": torch.ones(2, 4), "W_g": torch.ones(2, 3, 4), "loss": torch.ones(())}, path)
     assert certify.main([str(path)]) in (0, 1)
     capsys.readouterr()
     with monkeypatch.context() as less:
@@ -265,7 +265,7 @@ def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
         def judge(*_, error=error):
             raise error
 
-        monkeypatch.setattr("couplet.certify.erc.judge", judge)
+        monkeypatch.setattr("couplet.certify.__main__.judge", judge)
         assert said_of(capsys, "couplet.certify", certify.main, [str(path)]) == (
             2,
             f"couplet.certify: {path}: not enough memory\n",

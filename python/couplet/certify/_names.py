@@ -1,0 +1,77 @@
+"""Names of arguments in public trainers, and the input of a kind that each one stands for."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterable, List, Mapping, Sequence
+
+# input: the names that its argument has in trainers
+NAMES = {
+    "logits": "logits router_logits gate_logits gate_logit expert_logits x",
+    "probs": "probs scores router_probs gate_probs gate_prob routing_probs expert_scores gates",
+    "tokens_per_expert": "tokens_per_expert expert_load batch_size_per_expert exp_counts load",
+    "total_num_tokens": "total_num_tokens num_tokens total_tokens total_bz",
+    "routing_map": "routing_map dispatch_mask topk_map",
+    "top_k": "top_k k K topk num_experts_per_tok moe_top_k moe_router_topk moe_k n_activated_experts",
+    "num_experts": "num_experts n_experts n_routed_experts moe_num_experts num_moe_experts n E",
+    "mask": "mask attention_mask padding_mask key_padding_mask token_mask loss_mask valid_mask non_padding_mask",
+    "coefficient": "coefficient weight alpha",  # and each name that COEFFICIENT finds
+    "micro_batches": "micro_batches accumulation_steps gradient_accumulation_steps",
+    "sequences": "sequences batch_size num_sequences bsz",
+    "indices": "indices topk_indices top_indices selected_experts expert_indices topk_idx topk_ids",
+    "kept": "kept",
+    "router": "router R r router_weight router_weights gate_weight gate W weight",
+    "outputs": "outputs expert_outputs y",
+    "bias": "bias expert_bias e_score_correction_bias correction_bias",
+    "counts": "counts tokens_per_expert expert_load load",
+    "rate": "rate update_rate expert_bias_update_rate bias_update_rate bias_update_factor load_balance_coeff coeff u gamma",
+    "scale": "scale routed_scaling_factor route_scale",
+    "tokens": "tokens x hidden_states",
+    "W_down": "W_down w_down down W_g_down",
+    "w_gate": "w_gate W_g Wg gate gates gate_proj expert_gate_weights",
+    "w_up": "w_up W_p Wp up up_proj",
+    "w_gate_up": "w_gate_up gate_up gate_up_proj",
+    "delta": "delta",
+    "alpha": "alpha",
+}
+COEFFICIENT = re.compile(r"(coeff?|coefficient|weight|alpha|lambda|lambd)(_|$)")
+AXES = re.compile(r"_[A-Z]+$")  # torchtitan ends names so: padding_mask_T, expert_bias_E
+PADDING = re.compile(r"(?<!non)(?<!non_)(?<!not_)pad")
+
+
+def is_padding(theirs: str) -> bool:
+    """Whether a mask of this name is True where padding lies, as in Megatron-Core, NeMo Automodel and PyTorch."""
+    return bool(PADDING.search(theirs))
+
+
+def readings(theirs: str, inputs: Sequence[str]) -> List[str]:
+    """The inputs that an argument of this name can be, in the kind's order."""
+    name = AXES.sub("", theirs)
+    listed = [one for one, names in NAMES.items() if {theirs, name} & set(names.split())]
+    found = [one for one in inputs if one in listed]
+    is_coefficient = COEFFICIENT.search(name) and "router" not in listed and "coefficient" in inputs
+    return found or (["coefficient"] if is_coefficient else [])
+
+
+def read(parameters: Iterable[str], inputs: Sequence[str]) -> Dict[str, str]:
+    """Input -> argument, for each argument that can be read. An argument with one reading is read first; `weight`, which has
+    two, is the router where another argument is the coefficient. A second name of an input is not read."""
+    found: Dict[str, str] = {}
+    options_of = {theirs: options for theirs in parameters if (options := readings(theirs, inputs))}
+    for theirs, options in sorted(options_of.items(), key=lambda one: len(one[1])):
+        free = [one for one in options if one not in found]
+        if free:
+            found[free[0]] = theirs
+    return found
+
+
+def wrapper(function: str, found: Mapping[str, str], missing: Sequence[str], unknown: Sequence[str]) -> str:
+    """Two lines of Python that call the function with the inputs by our names. `found`: input -> argument; `missing`: inputs
+    that the kind needs; `unknown`: arguments that were not read. One of each stand for each other, and *args gets all inputs
+    by place. Otherwise the lines have ... where a value is to be put in."""
+    name = function if function.isidentifier() else "my_loss"
+    pairs = dict(zip(missing, unknown)) if len(missing) == len(unknown) == 1 else {}
+    given = [f"{theirs}={ours}" for ours, theirs in {**found, **pairs}.items()]
+    asked = [f"{theirs}=..." for theirs in unknown if theirs not in pairs.values()]
+    given = given if found or unknown else list(missing)
+    return f"def wrapped({', '.join(dict.fromkeys((*found, *missing)))}):\n    return {name}({', '.join((*given, *asked))})"
