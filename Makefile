@@ -178,6 +178,7 @@ check: races ## checks format, clang warnings, clang-tidy, races of threads, ord
 	@python3 tools/check_layers.py build/clang
 	@python3 tools/check_headers.py
 	@python3 tools/check_map.py
+	@python3 tools/check_prose.py
 	@python3 tools/check_formats.py
 	@python3 tools/make_families_json.py --check
 	@python3 tools/make_defaults_json.py --check

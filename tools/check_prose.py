@@ -7,7 +7,6 @@ a caller what it does. Checked are C in src/ and include/, and Python in python/
 
 import pathlib
 import re
-import subprocess
 import sys
 
 C_COMMENT = re.compile(r"(?:/\*\*?|//)<?\s*(?:of|what)\s", re.I)
@@ -19,7 +18,9 @@ BARE = (
     "there together what wide words"
 )
 C_FUNCTION = re.compile(rf"^(?!return\b)[a-z_][\w *]*?[ *]({BARE.replace(' ', '|')})\([^;]*$")
-PY_FUNCTION = re.compile(rf"^\s*def _?({BARE.replace(' ', '|')})\(")
+PY_FUNCTION = re.compile(rf"^\s*def (?!judge\b)_?({BARE.replace(' ', '|')})\(")  # couplet.certify.judge is public
+FOLDERS = ("src", "include", "python/couplet", "tools")
+KINDS = {".py": "py", ".c": "c", ".h": "c", ".def": "c", ".inc": "c", ".cu": "c", ".cuh": "c"}
 RULES = {
     "c": [(C_COMMENT, "the comment begins with Of or What"), (C_FUNCTION, "the function's name has no object")],
     "py": [(PY_COMMENT, "the comment begins with Of or What"), (PY_FUNCTION, "the function's name has no object")],
@@ -27,17 +28,15 @@ RULES = {
 
 
 def files_to_check():
-    listed = subprocess.run(
-        ["git", "ls-files", "src", "include", "python/couplet", "tools"], capture_output=True, text=True, check=True
-    )
-    return listed.stdout.splitlines()
+    """Returns the files of C and Python in the folders that are checked."""
+    return sorted(str(path) for folder in FOLDERS for path in pathlib.Path(folder).rglob("*") if path.suffix in KINDS)
 
 
 def main():
     found = 0
     for name in sys.argv[1:] or files_to_check():
         path = pathlib.Path(name)
-        kind = {".py": "py", ".c": "c", ".h": "c", ".def": "c", ".inc": "c", ".cu": "c", ".cuh": "c"}.get(path.suffix)
+        kind = KINDS.get(path.suffix)
         if kind is None or path.is_symlink():
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):

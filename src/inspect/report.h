@@ -18,23 +18,22 @@
 typedef struct cpl_inspect_progress cpl_inspect_progress;
 
 typedef struct cpl_inspect_options {
-    double alphas[CPL_NULL_MODEL_MAX_ALPHAS]; /* of ERC, rising */
+    double alphas[CPL_NULL_MODEL_MAX_ALPHAS]; /* alphas of ERC, rising */
     int n_alphas;
     const int64_t *layers; /* (n_layers) numbers of the layers to measure; NULL: all */
     int64_t n_layers;
-    double sample;       /* share of the rows of every gate to read; 0: all of them */
-    bool silhouette;     /* measure the silhouettes too, for which gates are read twice */
-    bool lambda;         /* measure the spectral norms of the gates too, and lambda */
-    bool text;           /* the verdict does not name --text, since its report stands beside */
-    bool noisy;          /* M is computed from R * delta as in training, else from R */
-    uint64_t noise_seed; /* of delta, at step 0 */
-    int n_threads;       /* at least 1 */
-    double memory_bytes; /* limit; INFINITY: the machine's memory */
-    const cpl_origin
-        *origin;     /* of the checkpoint; NULL: the local file system. Outlives the report */
-    bool keep_going; /* a layer that cannot be read is left out with its sentence */
-    bool rows;       /* write rows of gates of the middle layer that is measured */
-    uint64_t seed;   /* of the random pairings and of the sample */
+    double sample;            /* share of the rows of every gate to read; 0: all of them */
+    bool silhouette;          /* measure the silhouettes too, for which gates are read twice */
+    bool lambda;              /* measure the spectral norms of the gates too, and lambda */
+    bool text;                /* the verdict does not name --text, since its report stands beside */
+    bool noisy;               /* M is computed from R * delta as in training, else from R */
+    uint64_t noise_seed;      /* seed of delta, at step 0 */
+    int n_threads;            /* at least 1 */
+    double memory_bytes;      /* limit; INFINITY: the machine's memory */
+    const cpl_origin *origin; /* place of the checkpoint, which outlives the report; NULL: files */
+    bool keep_going;          /* a layer that cannot be read is left out with its sentence */
+    bool rows;                /* write rows of gates of the middle layer that is measured */
+    uint64_t seed;            /* seed of the random pairings and of the sample */
 
     /* Called after each expert, by one thread at a time; may be NULL. */
     void (*progress)(void *ctx, const cpl_inspect_progress *progress);
@@ -42,7 +41,7 @@ typedef struct cpl_inspect_options {
 } cpl_inspect_options;
 
 struct cpl_inspect_progress {
-    const char *path;             /* of the checkpoint */
+    const char *path;             /* path of the checkpoint */
     int64_t layer;                /* its number */
     double bytes_read, bytes;     /* so far, and in all */
     double seconds, seconds_left; /* since the beginning; NaN while unknown */
@@ -98,10 +97,10 @@ enum { CPL_MOST_ROWS = 4096, CPL_ROWS_HEAD = 256 };
 
 /* Rows of some experts' gates, as a file of numpy: docs/formats.md, "Rows of gates". */
 typedef struct cpl_inspect_rows {
-    int64_t index;  /* of the layer in the report */
+    int64_t index;  /* index of the layer in the report */
     int64_t stride; /* experts i with i mod stride = 0 are taken, at most 8 */
     int64_t every;  /* one of so many rows of a gate is taken; 1: all of them */
-    int64_t count;  /* of all rows; 0: not requested */
+    int64_t count;  /* rows of all experts; 0: not requested */
     char *file;     /* (bytes) owned; NULL: not read */
     size_t bytes;
 } cpl_inspect_rows;
@@ -115,7 +114,7 @@ typedef struct cpl_coupling_report {
     cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
     int64_t n_layers, n_measured; /* measured: with figures */
     cpl_inspect_rows rows;
-    double table_bytes; /* of names, shapes and layers, held while it is open */
+    double table_bytes; /* bytes of names, shapes and layers, held while it is open */
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
@@ -126,13 +125,13 @@ typedef struct cpl_inspect_cost {
     double whole_bytes; /* bytes to read without o.sample */
     double flops; /* 2 n^2 D d a layer, twice that with silhouettes; without the spectral norms */
     double memory_bytes; /* at most, beyond the memory of the process; without o.rows */
-    double rows_bytes;   /* of o.rows; 0 without */
+    double rows_bytes;   /* memory of o.rows; 0 without */
     double seconds;      /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; spectral norms included. From
                             another origin: without the reading */
-    double files_bytes;  /* of all files of the checkpoint together */
-    double shared_bytes; /* of `bytes`: matrices that are read with the gates they share tensors
-                            with; from another origin only */
+    double files_bytes;  /* bytes of all files of the checkpoint */
+    double shared_bytes; /* part of `bytes`: matrices that share tensors with gates and are read
+                            with them; from another origin only */
     cpl_origin_plan reading; /* the requests to the origin */
     int n_threads;           /* fewer than requested if memory_bytes allows no more */
 } cpl_inspect_cost;

@@ -101,7 +101,7 @@ cpl_status cpl_inspect_rows_read(cpl_coupling_report *r)
     const size_t records_bytes = (size_t)p->count * record_bytes(at->d);
     cpl_gate gate              = {0};
     cpl_status status          = CPL_OK;
-    if (l->fault) return CPL_OK; /* of a damaged layer there are none */
+    if (l->fault) return CPL_OK; /* a damaged layer has no rows */
     p->file    = cpl_alloc(CPL_ROWS_HEAD + records_bytes);
     float *row = cpl_alloc((size_t)at->d * sizeof *row);
     if (!p->file || !row) CPL_TRY_DONE(CPL_ERR_MEMORY);

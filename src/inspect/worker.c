@@ -37,7 +37,7 @@ int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at)
     return rows < at->D ? rows : at->D;
 }
 
-static size_t most(size_t a, size_t b)
+static size_t larger_of(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
@@ -46,7 +46,8 @@ static size_t scratch_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
     const cpl_host_ops *ops = cpl_cpu_on_host();
     const size_t norms      = r->options.lambda ? ops->spectral_bytes(at->D, at->d) : 0;
-    return most(most(ops->response.scratch_bytes(), ops->figures_bytes(at->n, at->d)), norms);
+    return larger_of(larger_of(ops->response.scratch_bytes(), ops->figures_bytes(at->n, at->d)),
+                     norms);
 }
 
 /* Takes the largest of every piece over the layers. */
@@ -57,23 +58,25 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
         const cpl_moe_layer *at = r->layers[l].at;
         const size_t n = (size_t)at->n, d = (size_t)at->d;
         if (r->layers[l].fault) continue;
-        most_of.gate = most(most_of.gate, cpl_gate_bytes(at));
-        most_of.rows = most(most_of.rows, (size_t)cpl_inspect_worker_rows(at) * d * sizeof(float));
+        most_of.gate = larger_of(most_of.gate, cpl_gate_bytes(at));
+        most_of.rows =
+            larger_of(most_of.rows, (size_t)cpl_inspect_worker_rows(at) * d * sizeof(float));
         if (r->options.lambda)
-            most_of.whole = most(most_of.whole, (size_t)at->D * d * sizeof(float));
-        most_of.squares = most(most_of.squares, 2 * n * sizeof(double));
+            most_of.whole = larger_of(most_of.whole, (size_t)at->D * d * sizeof(float));
+        most_of.squares = larger_of(most_of.squares, 2 * n * sizeof(double));
         if (cpl_inspect_reads_twice(r, at)) {
             const size_t rows = (size_t)cpl_inspect_worker_rows(at);
-            most_of.sum       = most(most_of.sum, d * sizeof(double));
-            most_of.products  = most(most_of.products, rows * n * sizeof(float));
+            most_of.sum       = larger_of(most_of.sum, d * sizeof(double));
+            most_of.products  = larger_of(most_of.products, rows * n * sizeof(float));
         }
-        most_of.scratch = most(most_of.scratch, scratch_of(r, at));
-        most_of.router  = most(most_of.router, n * d * sizeof(float));
-        most_of.centred = most(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
+        most_of.scratch = larger_of(most_of.scratch, scratch_of(r, at));
+        most_of.router  = larger_of(most_of.router, n * d * sizeof(float));
+        most_of.centred =
+            larger_of(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
         if (cpl_sample_applies(&r->layers[l]))
-            most_of.sums = most(most_of.sums, cpl_sample_memory(r, &r->layers[l]));
+            most_of.sums = larger_of(most_of.sums, cpl_sample_memory(r, &r->layers[l]));
         most_of.packed =
-            most(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->d));
+            larger_of(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->d));
     }
     return most_of;
 }

@@ -308,7 +308,7 @@ static cpl_status judge_code(cpl_fetch *f)
 }
 
 /* Decides what an answer means: the fetch has ended, or is repeated. Under the site's lock. */
-static cpl_status judge(cpl_fetch *f)
+static cpl_status judge_answer(cpl_fetch *f)
 {
     const cpl_http_request *t = &f->request;
     const bool bytes          = cpl_http_has_bytes(t->answer.code);
@@ -336,7 +336,7 @@ static cpl_status prepare(cpl_fetch *f, char **url)
     cpl_http_request *t        = &f->request;
     f->remembered              = file->moved != NULL;
     *url                       = NULL;
-    if (site->down) { /* what cannot be reached is not requested again and again */
+    if (site->down) { /* a server that is down gets no further request */
         f->result = CPL_FETCH_FAILED;
         return CPL_FAIL(CPL_ERR_IO, "%s", site->down);
     }
@@ -368,7 +368,7 @@ static cpl_status send_once(cpl_fetch *f)
     if (status != CPL_OK) return status;
     cpl_http_run(site->http, &f->request);
     pthread_mutex_lock(&site->lock);
-    status = judge(f);
+    status = judge_answer(f);
     pthread_mutex_unlock(&site->lock);
     cpl_free(f->request.place);
     cpl_free(url);

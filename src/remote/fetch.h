@@ -31,8 +31,8 @@ enum { CPL_FETCH_PATIENCE = 600, CPL_FETCH_NOTICE = 30 }; /* seconds: the defaul
 /* State that all fetches of one checkpoint share. */
 typedef struct cpl_fetch_site {
     cpl_http *http;
-    pthread_mutex_t lock;   /* of what changes here and in all files */
-    const char *endpoint;   /* of a hub; NULL: a web server. Borrowed, as all texts here */
+    pthread_mutex_t lock;   /* guards the members that change, here and in all files */
+    const char *endpoint;   /* address of a hub; NULL: a web server. Texts are borrowed */
     const char *repository; /* "owner/name", with an endpoint; for messages */
     const char *token;      /* NULL: none */
     const cpl_log *log;     /* may be NULL */
@@ -72,7 +72,7 @@ typedef struct cpl_fetch {
     cpl_fetch_site *site;
     cpl_fetch_file *file;
     uint64_t begin;
-    size_t bytes; /* of the range, which may go beyond the file's end; or the most of a file */
+    size_t bytes; /* size of the range, which may go beyond the file's end, or the most of a file */
     unsigned char *out; /* [bytes]; NULL: the whole file is set to `text` */
     cpl_text *text;
 

@@ -45,7 +45,7 @@ static void learn(cpl_fetch *f)
     f->learned = file->known = a->has_length;
     file->length             = a->length;
     memcpy(file->tag, a->tag, sizeof file->tag);
-    strcpy(file->linked, hub_tag_of(f)); /* of the same size */
+    strcpy(file->linked, hub_tag_of(f)); /* both have CPL_HTTP_MAX_TAG bytes */
     memcpy(file->place, f->request.host, sizeof file->place);
     name_missing_tag(f);
 }

@@ -28,7 +28,7 @@ static const cpl_curl_table *curl;
 
 struct cpl_http {
     int stall_seconds;
-    pthread_mutex_t lock;        /* of all that follows */
+    pthread_mutex_t lock;        /* guards the following members */
     pthread_cond_t changed;      /* a request has ended, or all are stopped */
     CURL *idle[CPL_HTTP_ACTIVE]; /* handles with their connections, the last used one last */
     int n_idle, n_busy;
@@ -286,7 +286,7 @@ static bool is_permanent(CURLcode code)
 {
     return code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
            code == CURLE_SSL_CACERT_BADFILE || code == CURLE_WEIRD_SERVER_REPLY ||
-           code == CURLE_FAILED_INIT || code == CURLE_OUT_OF_MEMORY; /* of a long header, too */
+           code == CURLE_FAILED_INIT || code == CURLE_OUT_OF_MEMORY; /* a long header, too */
 }
 
 static bool is_certificate(CURLcode code)

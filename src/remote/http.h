@@ -30,7 +30,7 @@ enum {
 /* The facts about the file in the header of an answer. */
 typedef struct cpl_http_answer {
     long code;                         /* 206; 0: no answer came, or only redirects */
-    bool has_length;                   /* of the whole file */
+    bool has_length;                   /* `length` is known */
     uint64_t length;                   /* bytes of the whole file */
     uint64_t linked_size;              /* X-Linked-Size of a redirect; 0: absent */
     double retry_after;                /* seconds; -1: absent */
@@ -67,7 +67,7 @@ struct cpl_http_request {
     const char *token;  /* sent as Authorization: Bearer; NULL: none */
     bool ranged;        /* bytes [begin, begin + bytes); else the whole file */
     uint64_t begin;     /* position in the file */
-    size_t bytes;       /* of the range, or the most of a whole file */
+    size_t bytes;       /* size of the range, or the most of a whole file */
     unsigned char *out; /* [bytes]; NULL: bytes are appended to `text` */
     cpl_text *text;
     double not_before;   /* time of cpl_seconds_now before which it is not sent */

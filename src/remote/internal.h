@@ -32,7 +32,7 @@ struct cpl_remote {
     cpl_fetch_site site;
     char *word;           /* as given, without '/' at its end */
     char *root;           /* the folder; for a file, the one that it lies in */
-    bool is_file, is_hub; /* of the word */
+    bool is_file, is_hub; /* kinds of the word */
     cpl_hub_place place;
     cpl_strings names; /* all files of the repository */
     char *token;
@@ -40,7 +40,7 @@ struct cpl_remote {
     cpl_remote_file *files; /* the newest first */
     int64_t n_files;
     cpl_strings expected;       /* paths that will be opened, in this order */
-    int64_t n_begun, n_arrived; /* of them: wanted in advance, opened */
+    int64_t n_begun, n_arrived; /* paths wanted in advance, and opened */
     pthread_mutex_t direct;
 
     /* Ranges on their way. */

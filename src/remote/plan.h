@@ -46,7 +46,7 @@ typedef struct cpl_remote_plan {
     cpl_remote_range *ranges; /* (count) in the order in which they are needed first */
     int64_t count, room;
     int64_t first; /* all ranges before this one are spent */
-    double bytes;  /* of all */
+    double bytes;  /* bytes of all ranges */
 } cpl_remote_plan;
 
 /* Replaces the plan. CPL_ERR_MEMORY leaves it empty. */

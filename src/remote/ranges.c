@@ -298,7 +298,7 @@ static cpl_status grow_head(cpl_remote *r, cpl_remote_file *file, uint64_t end)
                         "%s: its header and metadata take more than %" PRIu64
                         " MiB, which is refused",
                         file->facts.path, MOST_HEAD >> 20);
-    pthread_mutex_lock(&r->site.lock); /* of other files, the headers have been read */
+    pthread_mutex_lock(&r->site.lock); /* headers of other files have been read */
     for (cpl_remote_file *f = r->files; f; f = f->next)
         if (f != file && f->head.got > CPL_REMOTE_HEAD) forget_head(r, f);
     pthread_mutex_unlock(&r->site.lock);

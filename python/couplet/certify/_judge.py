@@ -101,7 +101,7 @@ def folded(x: Case, value: Tensor) -> Tensor:
     return torch.cat((value[..., :1], pairs), -1) if x.twins and value.dim() > 1 else value
 
 
-def away(x: Case, a: Tensor, b: Tensor) -> float:
+def distance_of(x: Case, a: Tensor, b: Tensor) -> float:
     return float((folded(x, a.double()) - folded(x, b.double())).norm())
 
 
@@ -183,7 +183,7 @@ class Held:
                 got, tolerance = self.dump.got[name], TOLERANCE[self.format]
                 share = tolerance if self.kind.gradients else 4 * UNIT[self.format]  # a bias has no products
                 bound = share * float(want.norm()) + self.floors[name]
-                found.append(Figure(name, size(want), size(got), away(self.x, got, want), bound))
+                found.append(Figure(name, size(want), size(got), distance_of(self.x, got, want), bound))
         close = [
             one for one in found if one.bound < one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name])
         ]
@@ -196,8 +196,8 @@ class Held:
         narrow = self.outputs(self.dump.x.to(self.narrow).but(memo={}, tolerance=self.x.tolerance), fault, value)
         turned = [self.outputs(self.x.but(turned=one), fault, value) for one in (1, -1)]
         for one in found:
-            tied = sum(TIED * away(self.x, other[one.name], want[one.name]) for other in turned)
-            rounding = SPARE[self.format] * away(self.x, narrow[one.name], want[one.name])
+            tied = sum(TIED * distance_of(self.x, other[one.name], want[one.name]) for other in turned)
+            rounding = SPARE[self.format] * distance_of(self.x, narrow[one.name], want[one.name])
             one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # it may overflow in the narrow format
             one.tied = tied
 

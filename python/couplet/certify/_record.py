@@ -58,7 +58,7 @@ class Run:
     gradients: List[Tensor]
     all_gradients: float = 0.0  # the norm of those of all parameters
 
-    def less(self, other: "Run", times: float = 1.0) -> "Run":
+    def minus(self, other: "Run", times: float = 1.0) -> "Run":
         loss = None if self.loss is None or other.loss is None else self.loss - times * other.loss
         return Run(loss, [a - times * b for a, b in zip(self.gradients, other.gradients)])
 
@@ -242,17 +242,17 @@ class Recorded:
                 "the routers' gradients are all zero, whatever the coefficient: leave zero_grad() out of the step's end"
             )
         # All gradients together have one norm at 0, c and 2c, though those of the routers differ.
-        differ = one.less(zero).size() > CLIPPED**0.5 * zero.all_gradients
+        differ = one.minus(zero).size() > CLIPPED**0.5 * zero.all_gradients
         if differ and all(abs(run.all_gradients / zero.all_gradients - 1) <= CLIPPED / 10 for run in (one, two)):
             raise CannotJudge(
                 "the gradients are clipped, to one norm whatever the coefficient: leave that out of the step"
             )
-        if again.less(zero).size() > self.floor():
+        if again.minus(zero).size() > self.floor():
             raise CannotJudge(
                 "the step gives other gradients when it is run again: it depends on hidden state or on random "
                 "numbers of its own"
             )
-        return one.less(zero), two.less(zero)
+        return one.minus(zero), two.minus(zero)
 
     def floor(self) -> float:
         """Rounding errors of the gradients that are subtracted."""
@@ -268,7 +268,7 @@ class Recorded:
 
     def noise(self, c: Run, twice: Run) -> float:
         """The part of the gradients that is left if they are affine in the coefficient, or in its square."""
-        left = min(twice.less(c, factor).size() for factor in (2.0, 4.0))
+        left = min(twice.minus(c, factor).size() for factor in (2.0, 4.0))
         if left > self.floor() and left > SMALL * twice.size():
             raise CannotJudge(
                 "the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
@@ -336,7 +336,7 @@ class Recorded:
             )
         verdict = judge(KINDS[kind], dumps)
         if verdict.state == "unknown":
-            verdict.notes = [*self.by_router(KINDS[kind], dumps), self.note(KINDS[kind], dumps)]
+            verdict.notes = [*self.by_router(KINDS[kind], dumps), self.note_on(KINDS[kind], dumps)]
         return verdict
 
     def by_router(self, kind: Kind, dumps: List[Dump]) -> List[str]:
@@ -350,7 +350,7 @@ class Recorded:
             found.append(f"{name}: {'right' if all(one.fits() for one in held) else words or held[0].first_number()}")
         return found if len(found) > 1 else []
 
-    def note(self, kind: Kind, dumps: List[Dump]) -> str:
+    def note_on(self, kind: Kind, dumps: List[Dump]) -> str:
         """A likely cause of a step that nothing explains."""
         alone = [replace(dump, got={k: v for k, v in dump.got.items() if k != "loss"}) for dump in dumps]
         if any("loss" in dump.got for dump in dumps) and is_right(kind, alone):

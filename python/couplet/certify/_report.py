@@ -13,7 +13,7 @@ PLUMBING = {
 }  # faults of the code that calls a loss, whatever loss it is
 
 
-def words(verdict: Verdict) -> List[str]:
+def fault_sentences(verdict: Verdict) -> List[str]:
     """The sentence of each fault, with the value of its parameter."""
     return [one.sentence + ("" if value is None else f" ({value:.6g})") for one, value in verdict.faults]
 
@@ -29,7 +29,7 @@ def sentence(verdict: Verdict) -> str:
         within = f" {verdict.rounding}" if verdict.rounding else ""
         also = f"; these inputs do not tell it from {names(verdict)}" if verdict.others else ""
         return f"right as {kind}{within}{mask}{also}"
-    found = words(verdict)
+    found = fault_sentences(verdict)
     if verdict.state == "other":
         if any(fault.key in PLUMBING and fault.key in SCALES for fault, _ in verdict.faults):
             found = [f"it is {names(verdict)}", *found]

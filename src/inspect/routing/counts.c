@@ -127,7 +127,7 @@ static int by_id(const void *a, const void *b)
 }
 
 /* Keeps groups of CPL_ROUTING_SEEN places or more. */
-static void gather(cpl_routing_index *index, const place *places, int64_t count)
+static void keep_groups(cpl_routing_index *index, const place *places, int64_t count)
 {
     int64_t kept = 0;
     for (int64_t first = 0, end; first < count; first = end) {
@@ -163,7 +163,7 @@ cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool, cons
     for (int64_t i = 0; i < count; i++) places[i] = (place){ids[i], i};
     if (!pool->failed) {
         qsort(places, n, sizeof *places, by_id);
-        gather(index, places, count);
+        keep_groups(index, places, count);
         memcpy(index->mixed, index->order,
                (size_t)index->first[index->n_ids] * sizeof *index->mixed);
         mix(index->mixed, index->first[index->n_ids], seed);

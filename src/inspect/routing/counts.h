@@ -10,7 +10,7 @@
 
 typedef struct cpl_routing_load {
     double most_over_mean;
-    double entropy; /* of the shares, nats; at most ln n */
+    double entropy; /* entropy of the shares in nats, at most ln n */
     int64_t dead;   /* experts without a token */
 } cpl_routing_load;
 

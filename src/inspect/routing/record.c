@@ -149,7 +149,7 @@ typedef struct work {
     cpl_tensor ids;                    /* [room] I32: tokens of the batch */
     cpl_tensor rows, products, hidden; /* [room,d], [room,D], [room,r]; r = 0: gates are whole */
     cpl_tensor answers, logits;        /* [n,room], [room,n] */
-    cpl_routing_choices choices;       /* of the batch: owned, for `capacity` tokens */
+    cpl_routing_choices choices;       /* choices of the batch: owned, for `capacity` tokens */
     int64_t capacity;
     int32_t *tokens;             /* the host's: `ids` */
     float *row, *answer, *score; /* the same: `rows`, `answers`, `logits` or probs */
@@ -159,7 +159,7 @@ typedef struct work {
     void *scratch;
 } work;
 
-static void take(work *w, cpl_tensor_arena *arena)
+static void take_tensors(work *w, cpl_tensor_arena *arena)
 {
     const cpl_model_settings *c = cpl_hf_config(w->reader->hf);
     const int64_t n             = c->n_experts;
@@ -183,9 +183,9 @@ static void take(work *w, cpl_tensor_arena *arena)
 static cpl_status take_memory(work *w)
 {
     cpl_tensor_arena measured = cpl_tensor_arena_measure();
-    take(w, &measured);
+    take_tensors(w, &measured);
     CPL_TRY(cpl_tensor_arena_init(&w->arena, &w->reader->be, &measured, "choices and answers"));
-    take(w, &w->arena);
+    take_tensors(w, &w->arena);
     return CPL_OK;
 }
 
@@ -313,8 +313,8 @@ static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_te
     if (count > 0) write_answers(w, batch, layer, b, count);
 }
 
-static cpl_status hear(void *ctx, const cpl_reader_batch *batch, int64_t layer,
-                       const cpl_moe_kept *kept)
+static cpl_status record_batch(void *ctx, const cpl_reader_batch *batch, int64_t layer,
+                               const cpl_moe_kept *kept)
 {
     work *w = ctx;
     CPL_TRY(get_choices(w, kept));
@@ -341,7 +341,7 @@ cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
     enum { MOST_ROOM = 512 };
     const cpl_model_settings *config = cpl_hf_config(reader->hf);
     work w = {.record = record, .agreement = agreement, .reader = reader, .sampled = sampled};
-    cpl_reader_callbacks callbacks = {.layer = hear, .take = add_batch, .ctx = &w};
+    cpl_reader_callbacks callbacks = {.layer = record_batch, .take = add_batch, .ctx = &w};
     cpl_status status              = CPL_OK;
     w.all                          = texts->n_predictions;
     w.room                         = sampled < 1 ? 1 : sampled < MOST_ROOM ? sampled : MOST_ROOM;

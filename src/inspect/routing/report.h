@@ -36,7 +36,7 @@ typedef struct cpl_routing_layer {
     int64_t *by_source;                     /* [sources,n] assignments */
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
     cpl_routing_m_tok m_tok;
-    cpl_routing_signs signs, centred_signs; /* of the scores; NaN without router rows */
+    cpl_routing_signs signs, centred_signs; /* signs of the scores; NaN without router rows */
     double mean_score, mean_token_norm;     /* over sampled tokens and experts; |mean of x| */
     double *mean_token;                     /* [d] of the sampled tokens */
     float *M, *M_centred; /* [n,n] clean, of the rows and of the centred ones; NULL without rows */

@@ -37,13 +37,14 @@ typedef struct cpl_routing_rho {
 
 typedef struct cpl_routing_signs {
     double negative;        /* share of the T n scores that are below 0 */
-    cpl_routing_rho tokens; /* of a token's scores and answers over experts, mean over tokens */
+    cpl_routing_rho tokens; /* rho of a token's scores and answers over experts, mean over tokens */
     double tokens_size;     /* this rho with |score| in place of the score */
     cpl_routing_rho ids; /* as tokens, with the mean over the sampled tokens of an id taken from the
                             scores and answers of each expert; over ids with two sampled tokens or
                             more. The sign is that of the score itself */
-    cpl_routing_rho experts; /* of an expert's scores and answers over tokens, mean over experts */
-    double experts_size;     /* this rho with |score| in place of the score */
+    cpl_routing_rho
+        experts;         /* rho of an expert's scores and answers over tokens, mean over experts */
+    double experts_size; /* this rho with |score| in place of the score */
 } cpl_routing_signs;
 
 /* Sets the figures; id has the id of every place of the text. CPL_ERR_MEMORY. */

@@ -14,7 +14,7 @@ typedef struct maker {
     bool failed; /* out of memory */
 } maker;
 
-static void put(maker *m, json_t *object, const char *key, json_t *value)
+static void put_member(maker *m, json_t *object, const char *key, json_t *value)
 {
     cpl_json_put(&m->failed, object, key, value);
 }
@@ -52,10 +52,10 @@ static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
         double x;
         memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
         if ((row->needs_M && !l->has_M) || (row->needs_spectral && !lambda)) continue;
-        put(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
+        put_member(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
         if (!row->centred || !(row->needs_M ? l->centred.has_M : l->centred.has_rows)) continue;
         memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
-        put(m, object, row->centred_name, cpl_json_number(x));
+        put_member(m, object, row->centred_name, cpl_json_number(x));
     }
     return object;
 }
@@ -72,9 +72,9 @@ static json_t *quantiles(maker *m, double *values, int64_t n)
     for (int64_t i = 0; i < n; i++) sum += values[i];
     if (n == 0 || isnan(sum)) return json_null();
     json_t *object = json_object();
-    put(m, object, "mean", cpl_json_number(sum / (double)n));
+    put_member(m, object, "mean", cpl_json_number(sum / (double)n));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put(m, object, rows[i].key, cpl_json_number(cpl_quantile(values, n, rows[i].share)));
+        put_member(m, object, rows[i].key, cpl_json_number(cpl_quantile(values, n, rows[i].share)));
     return object;
 }
 
@@ -87,21 +87,21 @@ static json_t *distributions(maker *m, const cpl_layer_report *l)
     m->failed      = m->failed || !values;
     if (!values) return object;
     for (int64_t i = 0; i < n; i++) values[i] = (double)l->eps[i];
-    put(m, object, "eps", quantiles(m, values, n));
+    put_member(m, object, "eps", quantiles(m, values, n));
     for (int64_t i = 0; i < pairs; i++) values[i] = fabs((double)l->cosine[i]);
-    put(m, object, "router_cos", quantiles(m, values, pairs));
+    put_member(m, object, "router_cos", quantiles(m, values, pairs));
     memcpy(values, l->router_norm, (size_t)n * sizeof *values);
-    put(m, object, "router_norm", quantiles(m, values, n));
+    put_member(m, object, "router_norm", quantiles(m, values, n));
     memcpy(values, l->gate_norm, (size_t)n * sizeof *values);
-    put(m, object, "gate_norm", quantiles(m, values, n));
+    put_member(m, object, "gate_norm", quantiles(m, values, n));
     cpl_free(values);
     return object;
 }
 
 static void put_place(maker *m, json_t *object, const cpl_moe_layer *at)
 {
-    if (*at->part) put(m, object, "part", cpl_json_words(at->part));
-    put(m, object, "layer", json_integer(at->layer));
+    if (*at->part) put_member(m, object, "part", cpl_json_words(at->part));
+    put_member(m, object, "layer", json_integer(at->layer));
 }
 
 static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
@@ -110,15 +110,15 @@ static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
     const cpl_moe_layer *at   = l->at;
     json_t *object            = json_object();
     put_place(m, object, at);
-    put(m, object, "figures", figures(m, l, r->options.lambda));
+    put_member(m, object, "figures", figures(m, l, r->options.lambda));
     cpl_coupling_columns_json(&m->failed, object, r, layer);
-    if (l->has_M) put(m, object, "assignment", assignment(m, l));
-    if (l->silhouettes) put(m, object, "silhouette_experts", silhouettes(m, l));
-    put(m, object, "quantiles", distributions(m, l));
-    if (at->extra_rows) put(m, object, "router_rows_left_out", json_integer(at->extra_rows));
-    if (at->biased) put(m, object, "biases_left_out", json_true());
-    if (!at->comparable) put(m, object, "comparable", json_false());
-    if (at->note) put(m, object, "note", cpl_json_words(at->note));
+    if (l->has_M) put_member(m, object, "assignment", assignment(m, l));
+    if (l->silhouettes) put_member(m, object, "silhouette_experts", silhouettes(m, l));
+    put_member(m, object, "quantiles", distributions(m, l));
+    if (at->extra_rows) put_member(m, object, "router_rows_left_out", json_integer(at->extra_rows));
+    if (at->biased) put_member(m, object, "biases_left_out", json_true());
+    if (!at->comparable) put_member(m, object, "comparable", json_false());
+    if (at->note) put_member(m, object, "note", cpl_json_words(at->note));
     return object;
 }
 
@@ -128,7 +128,7 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
 {
     json_t *object = json_object();
     put_place(m, object, l->at);
-    put(m, object, "reason", cpl_json_words(l->fault));
+    put_member(m, object, "reason", cpl_json_words(l->fault));
     return object;
 }
 
@@ -136,13 +136,13 @@ static json_t *left_out(maker *m, const cpl_layer_report *l)
 static json_t *rows_json(maker *m, const cpl_coupling_rows *rows)
 {
     json_t *object = json_object();
-    put(m, object, "own", cpl_json_number(rows->own));
-    put(m, object, "violated", cpl_json_number(rows->violated));
-    put(m, object, "z", cpl_json_number(rows->z));
-    put(m, object, "alpha_min_least", cpl_json_number(rows->least));
-    if (isinf(rows->least)) put(m, object, "alpha_min_least_infinite", json_true());
-    put(m, object, "alpha_min_most", cpl_json_number(rows->most));
-    if (isinf(rows->most)) put(m, object, "alpha_min_most_infinite", json_true());
+    put_member(m, object, "own", cpl_json_number(rows->own));
+    put_member(m, object, "violated", cpl_json_number(rows->violated));
+    put_member(m, object, "z", cpl_json_number(rows->z));
+    put_member(m, object, "alpha_min_least", cpl_json_number(rows->least));
+    if (isinf(rows->least)) put_member(m, object, "alpha_min_least_infinite", json_true());
+    put_member(m, object, "alpha_min_most", cpl_json_number(rows->most));
+    if (isinf(rows->most)) put_member(m, object, "alpha_min_most_infinite", json_true());
     return object;
 }
 
@@ -150,10 +150,10 @@ static json_t *summary(maker *m, const cpl_coupling_report *r)
 {
     const cpl_coupling_summary s = cpl_coupling_summary_of(r);
     json_t *object               = json_object();
-    put(m, object, "own_by_chance", cpl_json_number(s.own_by_chance));
-    put(m, object, "violated_by_chance", cpl_json_number(s.violated_by_chance));
-    if (s.stored.layers) put(m, object, "stored", rows_json(m, &s.stored));
-    if (s.centred.layers) put(m, object, "centred", rows_json(m, &s.centred));
+    put_member(m, object, "own_by_chance", cpl_json_number(s.own_by_chance));
+    put_member(m, object, "violated_by_chance", cpl_json_number(s.violated_by_chance));
+    if (s.stored.layers) put_member(m, object, "stored", rows_json(m, &s.stored));
+    if (s.centred.layers) put_member(m, object, "centred", rows_json(m, &s.centred));
     return object;
 }
 
@@ -174,9 +174,9 @@ static void put_layers(maker *m, json_t *object, const cpl_coupling_report *r)
         else
             add(m, layer->skipped ? skipped : faulty, left_out(m, layer));
     }
-    put(m, object, "layers", layers);
-    put(m, object, "skipped", skipped);
-    put(m, object, "faulty", faulty);
+    put_member(m, object, "layers", layers);
+    put_member(m, object, "skipped", skipped);
+    put_member(m, object, "faulty", faulty);
 }
 
 static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
@@ -184,26 +184,28 @@ static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
     const cpl_coupling_state state = cpl_coupling_state_of(r);
     cpl_text verdict               = {0};
     json_t *object                 = json_object();
-    put(m, object, "checkpoint", cpl_json_words(r->path));
-    put(m, object, "family", cpl_json_words(r->map.family));
-    put(m, object, "guessed", json_boolean(r->map.guessed));
-    if (r->map.guessed && r->map.guess) put(m, object, "guess", cpl_json_words(r->map.guess));
+    put_member(m, object, "checkpoint", cpl_json_words(r->path));
+    put_member(m, object, "family", cpl_json_words(r->map.family));
+    put_member(m, object, "guessed", json_boolean(r->map.guessed));
+    if (r->map.guessed && r->map.guess)
+        put_member(m, object, "guess", cpl_json_words(r->map.guess));
     if (r->options.noisy)
-        put(m, object, "noise_seed", json_integer((json_int_t)r->options.noise_seed));
-    put(m, object, "seed", json_integer((json_int_t)r->options.seed));
-    if (r->options.sample > 0) put(m, object, "sample_share", cpl_json_number(r->options.sample));
+        put_member(m, object, "noise_seed", json_integer((json_int_t)r->options.noise_seed));
+    put_member(m, object, "seed", json_integer((json_int_t)r->options.seed));
+    if (r->options.sample > 0)
+        put_member(m, object, "sample_share", cpl_json_number(r->options.sample));
     put_layers(m, object, r);
-    put(m, object, "dense_layers", json_integer(r->map.n_dense));
-    put(m, object, "mtp_layers", json_integer(r->map.n_mtp));
-    put(m, object, "notes", notes(m, &r->map));
+    put_member(m, object, "dense_layers", json_integer(r->map.n_dense));
+    put_member(m, object, "mtp_layers", json_integer(r->map.n_mtp));
+    put_member(m, object, "notes", notes(m, &r->map));
     cpl_coupling_verdict(&verdict, r);
     m->failed = verdict.failed || m->failed;
-    put(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
+    put_member(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
-    put(m, object, "state", state.words ? json_string(state.words) : json_null());
+    put_member(m, object, "state", state.words ? json_string(state.words) : json_null());
     if (r->options.sample > 0) return object;
-    put(m, object, "summary", summary(m, r));
-    put(m, object, "coupled_layers", json_integer(state.coupled));
+    put_member(m, object, "summary", summary(m, r));
+    put_member(m, object, "coupled_layers", json_integer(state.coupled));
     return object;
 }
 
@@ -211,7 +213,7 @@ static json_t *checkpoints(maker *m, const cpl_coupling_report *reports, int64_t
 {
     json_t *object = json_object(), *array = json_array();
     for (int64_t i = 0; i < count; i++) add(m, array, checkpoint(m, &reports[i]));
-    put(m, object, "checkpoints", array);
+    put_member(m, object, "checkpoints", array);
     return object;
 }
 
@@ -219,7 +221,7 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count)
 {
     maker m      = {0};
     json_t *json = count == 1 ? checkpoint(&m, reports) : checkpoints(&m, reports, count);
-    put(&m, json, "schema", json_integer(CPL_FIGURES_SCHEMA));
+    put_member(&m, json, "schema", json_integer(CPL_FIGURES_SCHEMA));
     if (!m.failed) return json;
     json_decref(json);
     return NULL;

@@ -28,7 +28,7 @@ typedef enum cpl_inspect_table {
     CPL_TABLE_SAMPLE,    /* with options.sample, in place of AGREEMENT and CENTRED */
     CPL_TABLE_LOAD,      /* LOAD and the following tables are of a text */
     CPL_TABLE_CHOICES,
-    CPL_TABLE_SIGNS, /* of models with router rows */
+    CPL_TABLE_SIGNS, /* only models with router rows have it */
     CPL_TABLE_LIKENESS,
     CPL_TABLE_TEXT_ERC,
     CPL_TABLE_VOCABULARY

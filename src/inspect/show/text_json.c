@@ -14,7 +14,7 @@ static json_t *integer(int64_t value)
     return json_integer((json_int_t)value);
 }
 
-static void put(maker *m, json_t *object, const char *key, json_t *value)
+static void put_member(maker *m, json_t *object, const char *key, json_t *value)
 {
     cpl_json_put(&m->failed, object, key, value);
 }
@@ -53,8 +53,8 @@ static void put_load(maker *m, json_t *object, int64_t layer)
 {
     const cpl_routing_layer *l = &m->r->layers[layer];
     const int64_t n = m->r->n_experts, all = m->r->texts.n_predictions * m->r->top_k;
-    put(m, object, "load", shares(m, l->assignments, n, &all, false));
-    put(m, object, "weight", numbers(m, l->mean_weight, n));
+    put_member(m, object, "load", shares(m, l->assignments, n, &all, false));
+    put_member(m, object, "weight", numbers(m, l->mean_weight, n));
 }
 
 static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
@@ -65,13 +65,13 @@ static void put_together(maker *m, json_t *object, const cpl_routing_layer *l)
     for (int k = 0; k < l->n_pairs; k++) {
         const cpl_routing_pair *p = &l->pairs[k];
         json_t *pair              = json_object();
-        put(m, pair, "experts", json_pack("[I,I]", (json_int_t)p->i, (json_int_t)p->j));
-        put(m, pair, "tokens", integer(p->tokens));
-        put(m, pair, "expected", cpl_json_number(p->expected));
+        put_member(m, pair, "experts", json_pack("[I,I]", (json_int_t)p->i, (json_int_t)p->j));
+        put_member(m, pair, "tokens", integer(p->tokens));
+        put_member(m, pair, "expected", cpl_json_number(p->expected));
         add(m, pairs, pair);
     }
-    put(m, object, "together", together);
-    put(m, object, "pairs", pairs);
+    put_member(m, object, "together", together);
+    put_member(m, object, "pairs", pairs);
 }
 
 /* Puts the shares of a domain's assignments by expert, and of an expert's assignments by domain. */
@@ -86,8 +86,8 @@ static void put_domains(maker *m, json_t *object, int64_t layer)
         add(m, by_domain, shares(m, l->by_source + s * n, n, l->assignments, true));
     }
     json_t *domains = json_object_get(object, "domains");
-    put(m, domains, "by_expert", by_expert);
-    put(m, domains, "by_domain", by_domain);
+    put_member(m, domains, "by_expert", by_expert);
+    put_member(m, domains, "by_domain", by_domain);
 }
 
 /* Lists the rows of M_tok. The row of an expert without a token is null. */
@@ -108,15 +108,15 @@ static json_t *layer(maker *m, int64_t index)
 {
     const cpl_routing_layer *l = &m->r->layers[index];
     json_t *object             = json_object();
-    put(m, object, "layer", integer(index));
+    put_member(m, object, "layer", integer(index));
     cpl_routing_columns_json(&m->failed, object, m->r, index);
     put_load(m, object, index);
     put_together(m, object, l);
     put_domains(m, object, index);
-    put(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
+    put_member(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
     json_t *tokens_M = json_object_get(object, "tokens_M");
-    put(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
-    put(m, tokens_M, "M", matrix(m, l));
+    put_member(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
+    put_member(m, tokens_M, "M", matrix(m, l));
     return object;
 }
 
@@ -127,8 +127,8 @@ static json_t *sources(maker *m)
     json_t *array = json_array();
     for (int64_t s = 0; s < m->r->texts.sources.count; s++) {
         json_t *source = json_object();
-        put(m, source, "source", cpl_json_words(m->r->texts.sources.at[s]));
-        put(m, source, "tokens", integer(m->r->source_tokens[s]));
+        put_member(m, source, "source", cpl_json_words(m->r->texts.sources.at[s]));
+        put_member(m, source, "tokens", integer(m->r->source_tokens[s]));
         add(m, array, source);
     }
     return array;
@@ -139,9 +139,9 @@ static json_t *saturation(maker *m)
     json_t *array = json_array();
     for (int64_t s = 0; s < m->r->n_steps; s++) {
         json_t *step = json_object();
-        put(m, step, "step", integer(m->r->steps[s].step));
-        put(m, step, "topk", numbers(m, m->r->steps[s].topk, m->r->n_layers));
-        put(m, step, "top1", numbers(m, m->r->steps[s].top1, m->r->n_layers));
+        put_member(m, step, "step", integer(m->r->steps[s].step));
+        put_member(m, step, "topk", numbers(m, m->r->steps[s].topk, m->r->n_layers));
+        put_member(m, step, "top1", numbers(m, m->r->steps[s].top1, m->r->n_layers));
         add(m, array, step);
     }
     return array;
@@ -166,7 +166,7 @@ static json_t *summary(maker *m)
                       {"own", s.own}};
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put(m, object, rows[i].key, cpl_json_number(rows[i].value));
+        put_member(m, object, rows[i].key, cpl_json_number(rows[i].value));
     return object;
 }
 
@@ -178,23 +178,23 @@ json_t *cpl_routing_json(const cpl_routing_report *r)
     cpl_text verdict  = {0};
     cpl_routing_verdict(&verdict, r);
     m.failed = verdict.failed;
-    put(&m, object, "model", cpl_json_words(r->path));
-    put(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));
-    put(&m, object, "tokens", integer(r->texts.n_predictions));
-    put(&m, object, "documents", integer(r->texts.n_documents));
-    put(&m, object, "window", integer(r->reader.window));
-    put(&m, object, "sampled", integer(r->n_sampled));
-    put(&m, object, "seed", integer((int64_t)r->options.seed));
-    put(&m, object, "n", integer(r->n_experts));
-    put(&m, object, "K", integer(r->top_k));
-    put(&m, object, "sources", sources(&m));
+    put_member(&m, object, "model", cpl_json_words(r->path));
+    put_member(&m, object, "step", r->reader.step < 0 ? json_null() : integer(r->reader.step));
+    put_member(&m, object, "tokens", integer(r->texts.n_predictions));
+    put_member(&m, object, "documents", integer(r->texts.n_documents));
+    put_member(&m, object, "window", integer(r->reader.window));
+    put_member(&m, object, "sampled", integer(r->n_sampled));
+    put_member(&m, object, "seed", integer((int64_t)r->options.seed));
+    put_member(&m, object, "n", integer(r->n_experts));
+    put_member(&m, object, "K", integer(r->top_k));
+    put_member(&m, object, "sources", sources(&m));
     for (int64_t l = 0; l < r->n_layers; l++) add(&m, layers, layer(&m, l));
-    put(&m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
-    put(&m, object, "summary", summary(&m));
-    put(&m, object, "state", state ? json_string(state) : json_null());
-    put(&m, object, "layers", layers);
-    put(&m, object, "saturation", saturation(&m));
-    put(&m, object, "checkpoints_lost", integer(r->n_lost));
+    put_member(&m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
+    put_member(&m, object, "summary", summary(&m));
+    put_member(&m, object, "state", state ? json_string(state) : json_null());
+    put_member(&m, object, "layers", layers);
+    put_member(&m, object, "saturation", saturation(&m));
+    put_member(&m, object, "checkpoints_lost", integer(r->n_lost));
     cpl_text_free(&verdict);
     if (!m.failed) return object;
     json_decref(object);
