@@ -88,7 +88,10 @@ def of_a_dump():
     dumps = Callee(couplet.erc_loss_as_asked, certify.KINDS["erc"]).dumps(torch.float32, "cpu", 0)
     figures = certify.judge(certify.KINDS["erc"], dumps).figures.values()
     numbers = [[one.distance, one.bound] for each in figures for one in each]
-    return [*(value for dump in dumps for value in dump.got.values()), torch.tensor(numbers, dtype=torch.float64)]
+    return [
+        *(value for dump in dumps for value in dump.got.values()),
+        torch.tensor(numbers, dtype=torch.float64, device="cpu"),
+    ]
 
 
 def of_tokens():
