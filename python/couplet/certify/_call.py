@@ -92,7 +92,8 @@ class Callee:
         if how:
             raise CannotJudge(f"{why}; {how}")
         has = {*self.names, *(name for name, by in IMPLIED.items() if by & set(self.names))}
-        unread = [name for name in self.parameters if name not in self.names.values()]
+        needed = [name for name, p in self.parameters.items() if p.default is p.empty]
+        unread = [name for name in needed if name not in self.names.values()]
         name = getattr(self.function, "__name__", "my_loss")
         lines = _names.wrapper(name, self.names, sorted(self.kind.needs - has), unread)
         raise CannotJudge(f"{why}; wrap it in a function of these names, as\n\n{lines}")
