@@ -49,7 +49,7 @@ class Callee:
         fixed: Optional[Mapping[str, Any]] = None,
         logits: Optional[str] = None,
     ):
-        self.function, self.kind, self.logits = function, kind, logits
+        self.function, self.kind, self.logits, self.mask_type = function, kind, logits, torch.bool
         try:
             self.signature = signature_of(function)
         except (TypeError, ValueError):
@@ -158,6 +158,7 @@ class Callee:
                 value = value.sum(0)
             if name == "mask":
                 value = ~value if padding else value
+                value = value.to(self.mask_type)
                 value = value.view(x.sequences or 1, -1).long() if theirs == "attention_mask" else value
             values[theirs] = value
         return values
@@ -192,9 +193,11 @@ class Callee:
         return out
 
     def form(self, x: Case, padding: bool) -> str:
-        """The first form with which it returns what it must."""
+        """The first form with which it returns what it must. A mask is bools, or 0 and 1 where bools are refused."""
         reasons = []
-        for form in self.forms():
+        mask_types = (torch.bool, torch.long) if self.mask else (torch.bool,)
+        for mask_type, form in [(one, form) for one in mask_types for form in self.forms()]:
+            self.mask_type = mask_type
             try:
                 self.call(self.copied(x)[0], form, padding)
                 return form

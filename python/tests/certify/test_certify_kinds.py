@@ -152,6 +152,8 @@ def test_a_mask_of_either_polarity():
     for words, loss in sentences.items():
         verdict = certify.certify(loss, "z-loss")
         assert verdict.state == "right" and verdict.mask == words and words in certify.sentence(verdict)
+    verdict = certify.certify(lambda logits, padding_mask: z_of_kept(logits, 1 - padding_mask), "z-loss")
+    assert verdict.state == "right" and verdict.mask == "padding_mask is True at padding"  # of numbers, not bools
     verdict = certify.certify(lambda logits, padding_mask: others.z(logits), "z-loss")
     assert keys(verdict) == ["padding_counted"]
 
