@@ -91,7 +91,7 @@ def check_moved(folder):
     done = moved(MODEL, "--tasks", "copa")
     check(
         done.returncode == 1
-        and "come with the program are not installed" in done.stderr
+        and "come with the program are not there" in done.stderr
         and str(program.parent) in done.stderr
         and "--data DIR" in done.stderr,
         f"{done}",
@@ -223,7 +223,7 @@ def check_ill_formed(folder):
     path = folder / "ill.txt"
     path.write_bytes(b"A \xff text, and \xe2\x82 half of a sign.")
     out, told, code = run(MODEL, "--text", path)
-    check(code == 0 and "ill.txt: 2 places are no UTF-8" in told, f"{code} {told}")
+    check(code == 0 and "ill.txt: 2 places are not UTF-8" in told, f"{code} {told}")
     check(" 35 " in out, f"bytes with U+FFFD in their places: {out}")
 
 
