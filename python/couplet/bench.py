@@ -262,14 +262,14 @@ class Bench:
         return found if extra is None else {**found, "memory beside gates and gradients, MB": extra / 1e6}
 
     def rates(self) -> Tuple[float, float]:
-        """Bytes that a copy moves and operations of a large product, in a microsecond. The product is of f32 on the
-        CPU, as the loss has it there."""
+        """Bytes that a copy moves and operations of a large product (f32 on the CPU), in a microsecond."""
         on_cpu, where = self.device.type == "cpu", self.device.device
         count, size = (1 << 24, 512) if on_cpu else (min(1 << 30, self.device.free_bytes() // 8), 8192)
         a = torch.ones(count, dtype=torch.uint8, device=where)
         b = torch.empty_like(a)
         copy = 2 * count / self.median_us(lambda: b.copy_(a))
-        a, b = (torch.randn(size, size, device=where).to(torch.float32 if on_cpu else self.dtype) for _ in range(2))
+        dtype = torch.float32 if on_cpu else self.dtype
+        a, b = (torch.randn(size, size, dtype=dtype, device=where) for _ in range(2))
         return copy, 2 * size**3 / self.median_us(lambda: a @ b)
 
     def existing(self) -> Dict[str, Any]:
