@@ -1,6 +1,6 @@
 /* couplet.h - the expert-router coupling loss (ERC) for any trainer, on the trainer's own memory.
  *
-  * Loss:     for one Mixture-of-Experts layer with n experts, router rows R [n,d] and expert gates
+ * Loss:     for one Mixture-of-Experts layer with n experts, router rows R [n,d] and expert gates
  *           W_g^j [D,d] (rows as Hugging Face stores them),
  *
  *               R~_i   = R_i * delta_i,   delta_i ~ U(1 - eps_i, 1 + eps_i)^d
@@ -13,7 +13,7 @@
  *           Mixture-of-Experts via an Auxiliary Loss", section 3 (loss: equation 3; noise bound:
  *           section 3.2). Call it once per layer and optimizer step, in training only; routing
  *           keeps using the clean R. The gradient treats eps and delta as constants. At an
-  *           exact tie a hinge passes its gradient. Where M[i,j] is 0 the norm's gradient is 0.
+ *           exact tie a hinge passes its gradient. Where M[i,j] is 0 the norm's gradient is 0.
  * Cost:     three products of [n,d] by [n D,d] for forward and backward together, one product
  *           without gradients. Backward products contain only the rows that have a gradient.
  * Memory:   a call keeps nothing and writes only the outputs named below. Scratch is
@@ -158,16 +158,19 @@ CPL_API CPL_NODISCARD cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *byt
  * be split. Also sets diagonal and violations if they are not NULL. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_run(cpl_erc *erc);
 
-/* ---- experts are spread over processes: three calls, with an exchange by the caller after each
-   ---- * * Each process sets first_expert, end_expert, diagonal, violations and scratch. It then
-   makes these * calls in this order, with the same cpl_erc, whose fields must not change in
-   between: * *     cpl_erc_diagonals(&erc);    then the processes exchange their parts of
-   diagonal[] *                                 (all-gather of n floats in all) *
-   cpl_erc_sweep(&erc);        then the caller sums violations[2 n] and loss over the processes *
-   cpl_erc_finish(&erc);       then the caller sums router_grad over the processes; it holds *
-   the gradient through this process's experts. gate_grad, *                                 up_grad
-   and down_grad are complete * * If no gradient is wanted, cpl_erc_finish does nothing and may be
-   omitted. */
+/* ---- experts are spread over processes: three calls, with an exchange by the caller after each ----
+ *
+ * Each process sets first_expert, end_expert, diagonal, violations and scratch. It then makes these
+ * calls in this order, with the same cpl_erc, whose fields must not change in between:
+ *
+ *     cpl_erc_diagonals(&erc);    then the processes exchange their parts of diagonal[] (all-gather
+ *                                 of n floats in all)
+ *     cpl_erc_sweep(&erc);        then the caller sums violations[2 n] and loss over the processes
+ *     cpl_erc_finish(&erc);       then the caller sums router_grad over the processes: each has the
+ *                                 gradient through its own experts. gate_grad, up_grad and
+ *                                 down_grad are complete
+ *
+ * If no gradient is wanted, cpl_erc_finish does nothing and may be omitted. */
 
 /* Phase 1 sets eps and diagonal[first_expert ... end_expert-1]. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_diagonals(cpl_erc *erc);

@@ -16,8 +16,10 @@
 CPL_NODISCARD cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length,
                                                       uint64_t data_bytes);
 
-/* ---- gguf*.c: memory for a length or count is allocated only after a check that the file is long
-   enough, * and skipped values take no memory ---- */
+/* ---- gguf*.c ----
+ *
+ * Memory for a length or count is allocated only after a check that the file is long enough. Skipped
+ * values take no memory. */
 
 typedef struct cpl_gguf_type {
     const char *name;

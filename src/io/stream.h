@@ -4,7 +4,7 @@
  * Format:  by the content: 1f 8b gzip (any number of members, zero bytes may follow the
  *          last), 28 b5 2f fd Zstandard (any number of frames), 184D2A50..5F a Zstandard skippable
  *          frame, else plain.
-  * Errors:  a compressed stream that is cut or damaged never ends as if it were complete: the read
+ * Errors:  a compressed stream that is cut or damaged never ends as if it were complete: the read
  *          fails with an error that names the file and the position in it. */
 #ifndef CPL_IO_STREAM_H
 #define CPL_IO_STREAM_H

@@ -10,9 +10,10 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* ---- the parts of a tokenizer.json ---- * * A part that changes the ids of no text is accepted; a
-   part that is not implemented is refused by name * (docs/formats.md, "Tokenizers"). A Sequence
-   stands for its members. */
+/* ---- the parts of a tokenizer.json ----
+ *
+ * A part that changes the ids of no text is accepted. A part that changes ids and is unknown here is
+ * refused by name (docs/formats.md, "Tokenizers"). A Sequence stands for its members. */
 
 typedef struct reading {
     cpl_tokenizer *t;

@@ -84,10 +84,12 @@ double cpl_metrics_validation(const cpl_metrics *metrics);
  * null. */
 json_t *cpl_metrics_json(const cpl_metrics *metrics);
 
-/* ---- metrics.jsonl of a resumed run (metrics_file.c) ---- * * Lines of later steps than the
-   checkpoint's are removed: those steps are repeated. All other * lines stay, byte by byte,
-   including damaged ones, since readers of the file count them. Limits: a regular file, not * a
-   link, of at most CPL_METRICS_MOST_BYTES, with lines of at most CPL_METRICS_LINE_BYTES. */
+/* ---- metrics.jsonl of a resumed run (metrics_file.c) ----
+ *
+ * Lines of later steps than the checkpoint's are removed: those steps are repeated. All other lines
+ * stay, byte by byte, including damaged ones, since readers of the file count them. Limits: a
+ * regular file, not a link, of at most CPL_METRICS_MOST_BYTES, with lines of at most
+ * CPL_METRICS_LINE_BYTES. */
 #define CPL_METRICS_MOST_BYTES (INT64_C(1) << 36)
 enum { CPL_METRICS_LINE_BYTES = 1 << 28 };
 

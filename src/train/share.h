@@ -102,8 +102,9 @@ void cpl_share_keep_masters(cpl_share *share, cpl_params *master);
  * masters are not divided. */
 void cpl_share_gather_masters(cpl_share *share, cpl_params *master);
 
-/* ---- exchange of gradients and parameters: collective; one process does nothing. The group
-   records * failures (cpl_group_status) ---- */
+/* ---- exchange of gradients and parameters ----
+ *
+ * Collective. One process does nothing. The group records failures (cpl_group_status). */
 
 /* Starts to sum the gradients that the backward pass of layer `ready` completes (see cpl_bucket).
  * Without overlap it also waits for the sums. */

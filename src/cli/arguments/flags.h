@@ -2,7 +2,7 @@
  *
  * Room:  cli/arguments.
  * Forms: --name VALUE, --name=VALUE, --switch; flags and other arguments in any order; after --
-  *        every word is an argument. A VALUE that begins with -- must be written --name=VALUE. */
+ *        every word is an argument. A VALUE that begins with -- must be written --name=VALUE. */
 #ifndef CPL_CLI_ARGUMENTS_FLAGS_H
 #define CPL_CLI_ARGUMENTS_FLAGS_H
 

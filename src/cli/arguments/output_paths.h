@@ -2,8 +2,8 @@
  * and existing results only with --overwrite.
  *
  * Room:  cli/arguments. A result is --json, --html, --rows, --out or --gguf, those of them that the
-  *        verb has. The standard output (- of --json, /dev/stdout), devices and pipes cannot be
-  *        replaced. */
+ *        verb has. The standard output (- of --json, /dev/stdout), devices and pipes cannot be
+ *        replaced. */
 #ifndef CPL_CLI_ARGUMENTS_OUTPUT_PATHS_H
 #define CPL_CLI_ARGUMENTS_OUTPUT_PATHS_H
 

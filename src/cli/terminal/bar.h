@@ -1,7 +1,7 @@
 /* bar.h - progress of all verbs: a line that is redrawn on a terminal, plain lines elsewhere.
  *
  * Room:  cli/terminal.
-  * Line:  a bar that shows the share done, if the terminal has 60 columns or more; then fields, the
+ * Line:  a bar that shows the share done, if the terminal has 60 columns or more; then fields, the
  *        most important first. Fields that do not fit are left out, the last ones first, and the
  *        last column stays free. The terminal's width is read at each drawing.
  * Ranks: rank 0 draws the line if the output of mpirun is a terminal. */

@@ -2,7 +2,7 @@
  * output.
  *
  * Room:   cli/terminal.
-  * Output: only rank 0 writes to the terminal. It receives the error of another rank as "rank 2:
+ * Output: only rank 0 writes to the terminal. It receives the error of another rank as "rank 2:
  *         ...". Rank 0 reports the loss of another rank, and rank 1 the loss of rank 0: at once,
  *         since most launchers end the other processes within a second. */
 #ifndef CPL_CLI_TERMINAL_RANKS_H

@@ -1,10 +1,10 @@
 /* terminal.h - output to a terminal: control bytes from files are escaped; lines that are redrawn.
  *
  * Room:  cli/terminal.
-  * Rule:  control characters except line end and tab, DEL, and bytes that are not UTF-8 become
+ * Rule:  control characters except line end and tab, DEL, and bytes that are not UTF-8 become
  *        \xNN; the controls U+0080 ... U+009F and those of the direction of text (U+061C, U+200E,
  *        U+200F, U+202A ... U+202E, U+2066 ... U+2069) become \u{N}.
-  * Scope: standard output if it is a terminal, and standard error always. */
+ * Scope: standard output if it is a terminal, and standard error always. */
 #ifndef CPL_CLI_TERMINAL_TERMINAL_H
 #define CPL_CLI_TERMINAL_TERMINAL_H
 

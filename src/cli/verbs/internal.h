@@ -14,8 +14,7 @@
 #include "parallel/gather.h"
 #include "remote/remote.h"
 
-/* ---- eval_flags.c: the forms of couplet eval; a flag that a form does not take is wrong use
-   ---- */
+/* ---- eval_flags.c: the forms of couplet eval; a flag of another form is wrong use ---- */
 
 typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_TASKS,

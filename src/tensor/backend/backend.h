@@ -42,7 +42,7 @@ static const cpl_dtype cpl_dtype_fastest = (cpl_dtype)(CPL_F64 + 1);
  *                     the CPU
  *     cpu             as cpl_backend_cpu
  *     cuda, cuda:N    a GPU, the first or number N
-  * Operands of products have the type `compute`: CPL_F32, CPL_BF16 or cpl_dtype_fastest.
+ * Operands of products have the type `compute`: CPL_F32, CPL_BF16 or cpl_dtype_fastest.
  * CPL_ERR_USAGE for another word or a device that the machine lacks; CPL_ERR_DEVICE for a module
  * that cannot be loaded or belongs to another version. */
 CPL_NODISCARD cpl_status cpl_backend_open(cpl_backend *be, const char *device, cpl_dtype compute,
@@ -85,7 +85,7 @@ CPL_NODISCARD cpl_status cpl_backend_status(const cpl_backend *be);
 void cpl_backend_free(cpl_backend *be);
 
 /* The speed in FLOP/s of the backend's gemm in be->compute on large operands, measured for about
-  * `seconds`. The fastest repeat counts, since other programs can only make a repeat slower. The
+ * `seconds`. The fastest repeat counts, since other programs can only make a repeat slower. The
  * operands take memory of the backend during the call. */
 CPL_NODISCARD cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds);
 
