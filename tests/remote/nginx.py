@@ -129,5 +129,6 @@ class Nginx:
 
     def lines(self):
         """The requests that have ended, in their order. nginx writes a line a little after the client has the bytes."""
+        time.sleep(0.2)
         rows = [text.split("|") for text in (self.work / "access.log").read_text().splitlines()]
         return [Line(*row[:4], *map(int, row[4:7]), row[7]) for row in rows]
