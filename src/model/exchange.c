@@ -43,7 +43,6 @@ struct cpl_exchange {
     cpl_tensor no_rows;     /* [n + 1] I32 zeros: the offsets of no choices */
     block out, in, passing; /* rows sent, rows received, rows of `passing` */
     block message;          /* the message, in the host's memory */
-    int64_t traffic;        /* bytes sent to other ranks, computed from the counts */
     cpl_status status;
 };
 
@@ -104,11 +103,6 @@ cpl_status cpl_exchange_status(const cpl_exchange *x)
     if (x->status == CPL_OK) return CPL_OK;
     return CPL_FAIL(x->status, "out of memory for the tokens that other ranks send to the experts "
                                "of this one; a smaller train.micro_batch needs less");
-}
-
-int64_t cpl_exchange_traffic(const cpl_exchange *x)
-{
-    return x->traffic;
 }
 
 size_t cpl_exchange_bytes(const cpl_exchange *x)
@@ -346,17 +340,6 @@ cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *c, int64_t ranks, 
                       3 * (ranks - 1)};
 }
 
-/* Number of this rank's rows sent to other ranks; number of rows received from other ranks. */
-static int64_t away_of(const cpl_exchange *x, const arrived *a)
-{
-    return total(a->sent, x->mesh->experts.size) - a->sent[x->mesh->experts.rank];
-}
-
-static int64_t here_of(const cpl_exchange *x, const arrived *a)
-{
-    return a->rows - a->received[x->mesh->experts.rank];
-}
-
 /* ---- the operations ---- */
 
 /* x [T,K] as T K rows of one number. */
@@ -395,9 +378,6 @@ void cpl_exchange_experts(cpl_exchange *x, cpl_backend *be, int64_t kept, cpl_te
         be->ops->experts(be, p.made, a->gate, a->up, a->x, cpl_tensor_none(), a->weight, a->plan,
                          w);
     exchange_rows(x, p.back, a->sent, p.made, a->received);
-    x->traffic += cpl_exchange_forward_sent(&x->config, x->mesh->experts.size, be->compute,
-                                            away_of(x, a), here_of(x, a))
-                      .bytes;
     be->ops->embed_backward(be, y, p.back, plan.token);
 }
 
@@ -436,9 +416,6 @@ void cpl_exchange_experts_backward(cpl_exchange *x, cpl_backend *be, int64_t kep
                                   a->weight, a->plan, w);
     exchange_rows(x, p.back, a->sent, p.made, a->received);
     exchange_rows(x, p.back_dweight, a->sent, p.dweight, a->received);
-    x->traffic += cpl_exchange_backward_sent(&x->config, x->mesh->experts.size, be->compute,
-                                             away_of(x, a), here_of(x, a))
-                      .bytes;
     be->ops->embed_backward(be, dx, p.back, plan.token);
     be->ops->embed(be, as_rows(dweight), p.back_dweight, cpl_tensor_as_1d(plan.row));
 }

@@ -35,10 +35,6 @@ void cpl_exchange_free(cpl_exchange *exchange);
  * return zeros, and the process takes part in no further collective (cpl_group_fail). */
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
-/* Bytes that this rank has sent to others so far, in forward and backward passes, computed
- * from the counts of rows by the formula of docs/scale.md. */
-int64_t cpl_exchange_traffic(const cpl_exchange *exchange);
-
 /* Bytes of memory currently allocated. */
 size_t cpl_exchange_bytes(const cpl_exchange *exchange);
 
