@@ -3,7 +3,6 @@
 #include "infer/document_loss.h"
 
 #include <float.h>
-#include <pthread.h>
 
 #include "infer/reader_case.h"
 #include "io/json.h"
@@ -333,8 +332,6 @@ enum { MOST_RANKS = 5 };
 
 /* One rank, as a thread. */
 typedef struct rank {
-    cpl_thread_ranks *whole;
-    int number;
     const char *folder, *path;
     cpl_document_losses losses;
     cpl_status status;
@@ -344,20 +341,14 @@ typedef struct rank {
 static const cpl_reader_options short_batches = {
     .window = 5, .stride = 3, .batch_tokens = 40, .n_threads = 1};
 
-static void *run_rank(void *context)
+static void run_rank(void *context, cpl_group *world)
 {
     rank *r                    = context;
     cpl_reader_options reading = short_batches;
     cpl_texts_options options  = cpl_texts_defaults();
-    cpl_ranks ranks            = {0};
-    cpl_group g;
-    if (cpl_group_of(&g, cpl_thread_ranks_at(r->whole, r->number), &ranks) != CPL_OK) return NULL;
-    reading.group = &g;
+    reading.group              = world;
     r->status =
         cpl_document_losses_of(&r->losses, r->folder, &r->path, 1, &reading, &options, NULL);
-    cpl_group_close(&g);
-    cpl_ranks_free(&ranks);
-    return NULL;
 }
 
 /* To the bit. */
@@ -368,16 +359,9 @@ TEST(ranks_do_not_matter)
     const char *folder = reader_folder(&c, 7), *path = reader_text(20);
     cpl_document_losses single = losses_of(folder, path, short_batches);
     for (int s = 0; s < 3; s++) {
-        pthread_t threads[MOST_RANKS];
         rank r[MOST_RANKS];
-        cpl_thread_ranks *whole;
-        assert_ok(cpl_thread_ranks_init(&whole, sizes[s]));
-        for (int i = 0; i < sizes[s]; i++) {
-            r[i] = (rank){.whole = whole, .number = i, .folder = folder, .path = path};
-            assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
-        }
-        for (int i = 0; i < sizes[s]; i++) pthread_join(threads[i], NULL);
-        cpl_thread_ranks_free(whole);
+        for (int i = 0; i < sizes[s]; i++) r[i] = (rank){.folder = folder, .path = path};
+        cpl_thread_ranks_run(sizes[s], run_rank, r, sizeof *r);
         for (int i = 0; i < sizes[s]; i++) {
             assert_int_equal(r[i].status, CPL_OK);
             assert_int_equal(r[i].losses.count, single.count);

@@ -1,7 +1,6 @@
 /* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold:
  * those of the whole model, with other sequences on every rank, and with none. */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,8 +84,7 @@ static cpl_status run(lines *l, cpl_backend *be, const cpl_model_settings *c,
 }
 
 typedef struct rank {
-    cpl_thread_ranks *whole;
-    int number, experts; /* `experts`: ranks that divide them */
+    int experts; /* ranks that divide them */
     cpl_model_settings config;
     lines lines;
     cpl_status status;
@@ -108,17 +106,10 @@ static cpl_status exchange_and_run(rank *r, cpl_group *all)
     return status;
 }
 
-static void *run_rank(void *context)
+static void run_rank(void *context, cpl_group *all)
 {
-    rank *r         = context;
-    cpl_ranks ranks = {0};
-    cpl_group all;
-    r->status = cpl_group_of(&all, cpl_thread_ranks_at(r->whole, r->number), &ranks);
-    if (r->status != CPL_OK) return NULL;
-    r->status = exchange_and_run(r, &all);
-    cpl_group_close(&all);
-    cpl_ranks_free(&ranks);
-    return NULL;
+    rank *r   = context;
+    r->status = exchange_and_run(r, all);
 }
 
 /* ---- against the whole model ---- */
@@ -145,19 +136,11 @@ static void check(const lines *got, int number)
 static void compare(int size, int experts, const int64_t *n)
 {
     rank r[RANKS];
-    pthread_t threads[RANKS];
-    cpl_thread_ranks *whole;
-    assert_ok(cpl_thread_ranks_init(&whole, size));
-    for (int i = 0; i < size; i++) {
-        r[i] = (rank){.whole   = whole,
-                      .number  = i,
-                      .experts = experts,
+    for (int i = 0; i < size; i++)
+        r[i] = (rank){.experts = experts,
                       .config  = settings(i % experts, experts),
                       .lines   = draw(n[i], 5 + (unsigned)i)};
-        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
-    }
-    for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
-    cpl_thread_ranks_free(whole);
+    cpl_thread_ranks_run(size, run_rank, r, sizeof *r);
     for (int i = 0; i < size; i++) assert_int_equal(r[i].status, CPL_OK);
     for (int i = 0; i < size; i++) check(&r[i].lines, i);
 }

@@ -2,7 +2,6 @@
  * that are predicted from the counts, on ranks as threads. */
 #include "model/exchange.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -16,8 +15,7 @@ enum { T = 16, K = 2, N = 8, D_MODEL = 16, D_EXPERT = 8, LAYERS = 2, MOST = 4 };
 typedef enum choice { BALANCED, TO_THE_FIRST } choice;
 
 typedef struct rank_job {
-    cpl_thread_ranks *whole;
-    int rank, size;
+    int size;
     cpl_dtype compute;
     choice choice;
     bool starves;            /* one allocation of the exchange fails */
@@ -87,11 +85,11 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     memset(world->ranks->traffic, 0, sizeof world->ranks->traffic);
     if (job->starves) {
         cpl_group_barrier(world);
-        if (job->rank == 0) cpl_alloc_fail_at(1);
+        if (world->rank == 0) cpl_alloc_fail_at(1);
     }
     run_layers(job, x, &be, &arena);
     /* As the heartbeats do when the rank that failed ends. */
-    if (cpl_exchange_status(x) != CPL_OK) cpl_thread_ranks_fail(job->whole);
+    if (cpl_exchange_status(x) != CPL_OK) cpl_thread_ranks_fail(world);
     cpl_group_barrier(world);
     job->kept               = cpl_group_status(world);
     job->sent               = world->ranks->traffic[CPL_ALL_TO_ALL].bytes;
@@ -105,36 +103,17 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
     return status;
 }
 
-static void *run_rank(void *context)
+static void run_rank(void *context, cpl_group *world)
 {
-    rank_job *job   = context;
-    cpl_ranks ranks = {0};
-    cpl_group g;
-    job->status = cpl_group_of(&g, cpl_thread_ranks_at(job->whole, job->rank), &ranks);
-    if (job->status == CPL_OK) {
-        job->status = exchange(job, &g);
-        cpl_group_close(&g);
-    }
-    cpl_ranks_free(&ranks);
-    return NULL;
+    rank_job *job = context;
+    job->status   = exchange(job, world);
 }
 
 static void run_all(rank_job *jobs, int size, cpl_dtype compute, choice how, bool starves)
 {
-    pthread_t threads[MOST];
-    cpl_thread_ranks *whole;
-    assert_ok(cpl_thread_ranks_init(&whole, size));
-    for (int r = 0; r < size; r++) {
-        jobs[r] = (rank_job){.whole   = whole,
-                             .rank    = r,
-                             .size    = size,
-                             .compute = compute,
-                             .choice  = how,
-                             .starves = starves};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
-    }
-    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
-    cpl_thread_ranks_free(whole);
+    for (int r = 0; r < size; r++)
+        jobs[r] = (rank_job){.size = size, .compute = compute, .choice = how, .starves = starves};
+    cpl_thread_ranks_run(size, run_rank, jobs, sizeof *jobs);
 }
 
 /* `rows` came in every layer; `away` of this rank's left it and `here` of those were of others. */

@@ -1,13 +1,20 @@
 /* group_ranks.c - group_case.h on the ranks that a launcher has started: prints "hash", or what is
  * wrong. With the argument `threads N`: on threads. See check_mpi.py. */
 #include <inttypes.h>
-#include <pthread.h>
 
 #include "group_case.h"
 #include "parallel/mpi.h"
 #include "parallel/threads.h"
 
-static int run(cpl_transport transport, bool speaks)
+/* Returns 1 if something is wrong. `result` is set. */
+static int print_result(const case_result *result, int rank)
+{
+    if (result->wrong[0]) fprintf(stderr, "rank %d: %s\n", rank, result->wrong);
+    if (rank == 0 && !result->wrong[0]) printf("%016" PRIx64 "\n", result->hash);
+    return result->wrong[0] != 0;
+}
+
+static int on_processes(cpl_transport transport)
 {
     cpl_ranks ranks = {0};
     cpl_group g;
@@ -16,36 +23,21 @@ static int run(cpl_transport transport, bool speaks)
     case_run(&g, &result);
     cpl_group_close(&g);
     cpl_ranks_free(&ranks);
-    if (result.wrong[0]) fprintf(stderr, "rank %d: %s\n", transport.rank, result.wrong);
-    if (speaks && !result.wrong[0]) printf("%016" PRIx64 "\n", result.hash);
-    return result.wrong[0] != 0;
+    return print_result(&result, transport.rank);
 }
 
-static void *run_thread(void *transport)
+static void run_rank(void *result, cpl_group *world)
 {
-    return run(*(cpl_transport *)transport, false) ? transport : NULL;
+    case_run(world, result);
 }
 
 static int on_threads(int size)
 {
-    cpl_thread_ranks *whole;
-    cpl_transport *at  = calloc((size_t)size, sizeof *at);
-    pthread_t *threads = calloc((size_t)size, sizeof *threads);
-    if (cpl_thread_ranks_init(&whole, size) != CPL_OK) return 1;
-    int bad = 0;
-    for (int r = 0; r < size; r++) {
-        at[r] = cpl_thread_ranks_at(whole, r);
-        if (r > 0) pthread_create(&threads[r], NULL, run_thread, &at[r]);
-    }
-    bad |= run(at[0], true);
-    for (int r = 1; r < size; r++) {
-        void *wrong = NULL;
-        pthread_join(threads[r], &wrong);
-        bad |= wrong != NULL;
-    }
-    cpl_thread_ranks_free(whole);
-    free(at);
-    free(threads);
+    case_result *results = calloc((size_t)size, sizeof *results);
+    int bad              = 0;
+    cpl_thread_ranks_run(size, run_rank, results, sizeof *results);
+    for (int r = 0; r < size; r++) bad |= print_result(&results[r], r);
+    free(results);
     return bad;
 }
 
@@ -65,7 +57,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%d of %d ranks are here\n", cpl_mpi_local_ranks(), world.size);
         return 4;
     }
-    const int bad = run(world, world.rank == 0);
+    const int bad = on_processes(world);
     cpl_mpi_finish();
     return bad;
 }

@@ -1,8 +1,6 @@
 /* test_group.c - groups of ranks, and the mesh, on threads. */
 #include "check.h"
 
-#include <pthread.h>
-
 #include "group_case.h"
 #include "parallel/gather.h"
 #include "parallel/mesh.h"
@@ -11,40 +9,22 @@
 enum { MOST = 64 };
 
 typedef struct rank_job {
-    cpl_thread_ranks *whole;
-    int rank;
     void (*run)(struct rank_job *job, cpl_group *g);
     case_result result;
 } rank_job;
 
-static void *run_rank(void *context)
+static void run_rank(void *context, cpl_group *g)
 {
-    rank_job *job   = context;
-    cpl_ranks ranks = {0};
-    cpl_group g;
-    if (cpl_group_of(&g, cpl_thread_ranks_at(job->whole, job->rank), &ranks) == CPL_OK) {
-        job->run(job, &g);
-        cpl_group_close(&g);
-    } else {
-        strcpy(job->result.wrong, "no memory");
-    }
-    cpl_ranks_free(&ranks);
-    return NULL;
+    rank_job *job = context;
+    job->run(job, g);
 }
 
 /* Runs it on `size` ranks; every result must be without fault. Returns the first. */
 static case_result on_threads(int size, void (*run)(rank_job *job, cpl_group *g))
 {
-    pthread_t threads[MOST];
     rank_job jobs[MOST];
-    cpl_thread_ranks *whole;
-    assert_ok(cpl_thread_ranks_init(&whole, size));
-    for (int r = 0; r < size; r++) {
-        jobs[r] = (rank_job){.whole = whole, .rank = r, .run = run};
-        assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &jobs[r]), 0);
-    }
-    for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
-    cpl_thread_ranks_free(whole);
+    for (int r = 0; r < size; r++) jobs[r] = (rank_job){.run = run};
+    cpl_thread_ranks_run(size, run_rank, jobs, sizeof *jobs);
     for (int r = 0; r < size; r++) assert_string_equal(jobs[r].result.wrong, "");
     return jobs[0].result;
 }
@@ -237,7 +217,7 @@ static void run_failing_transport(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;
     double x         = 1;
-    if (g->rank == 0) cpl_thread_ranks_fail(job->whole);
+    if (g->rank == 0) cpl_thread_ranks_fail(g);
     cpl_group_sum_f64(g, &x, 1);
     CASE_EXPECT(cpl_group_status(g) == CPL_ERR_DEVICE && x == 0, "a failed transport: %g", x);
 }

@@ -113,8 +113,10 @@ void cpl_thread_ranks_free(cpl_thread_ranks *whole)
     free(whole);
 }
 
-void cpl_thread_ranks_fail(cpl_thread_ranks *whole)
+void cpl_thread_ranks_fail(const cpl_group *world)
 {
+    const member *m         = world->transport.ctx;
+    cpl_thread_ranks *whole = m->team->whole;
     pthread_mutex_lock(&whole->lock);
     whole->failed = true;
     pthread_mutex_unlock(&whole->lock);
@@ -325,4 +327,41 @@ cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *whole, int rank)
     team *t = whole->teams;
     while (t->next) t = t->next; /* the first one is the last of the list */
     return (cpl_transport){&operations, &t->members[rank], rank, t->size};
+}
+
+/* ---- running them ---- */
+
+typedef struct rank_thread {
+    pthread_t thread;
+    cpl_transport transport;
+    cpl_rank_work *work;
+    void *job;
+} rank_thread;
+
+static void *run_rank(void *context)
+{
+    const rank_thread *r = context;
+    cpl_ranks ranks      = {0};
+    cpl_group world;
+    CPL_ASSERT(cpl_group_of(&world, r->transport, &ranks) == CPL_OK);
+    r->work(r->job, &world);
+    cpl_group_close(&world);
+    cpl_ranks_free(&ranks);
+    return NULL;
+}
+
+void cpl_thread_ranks_run(int size, cpl_rank_work *work, void *jobs, size_t job_bytes)
+{
+    cpl_thread_ranks *whole;
+    rank_thread *all = must(calloc((size_t)size, sizeof *all));
+    CPL_ASSERT(cpl_thread_ranks_init(&whole, size) == CPL_OK);
+    for (int r = 0; r < size; r++) {
+        all[r].transport = cpl_thread_ranks_at(whole, r);
+        all[r].work      = work;
+        all[r].job       = (char *)jobs + (size_t)r * job_bytes;
+        CPL_ASSERT(pthread_create(&all[r].thread, NULL, run_rank, &all[r]) == 0);
+    }
+    for (int r = 0; r < size; r++) pthread_join(all[r].thread, NULL);
+    cpl_thread_ranks_free(whole);
+    free(all);
 }

@@ -1,7 +1,6 @@
 /* test_data_documents.c - a run over documents: encoded once, read as their tokens; the names of
  * the data; what happens without a tokenizer, without text and without memory. */
 #include <dirent.h>
-#include <pthread.h>
 #include <sys/wait.h>
 
 #include "base/arena.h"
@@ -118,52 +117,35 @@ TEST(documents_are_encoded_once)
 
 /* One of two ranks that open the data. */
 typedef struct opener {
-    cpl_thread_ranks *ranks;
-    int number;
     const cpl_settings *settings;
     cpl_status status;
     uint64_t data; /* its fingerprint */
     int64_t sent;  /* bytes of ids */
 } opener;
 
-static void *open_as_rank(void *context)
+static void open_as_rank(void *context, cpl_group *world)
 {
-    opener *o       = context;
-    cpl_ranks state = {0};
-    cpl_group world;
+    opener *o = context;
     cpl_train_data data;
     char home[200];
     snprintf(home, sizeof home, "%s/ranks", folder);
     const cpl_run run = {.folder = home};
-    o->status         = cpl_group_of(&world, cpl_thread_ranks_at(o->ranks, o->number), &state);
-    if (o->status != CPL_OK) return NULL;
-    o->status = cpl_train_data_begin(&data, o->settings);
-    if (o->status == CPL_OK)
-        o->status = cpl_train_data_open(&data, o->settings, &run, &world, NULL);
+    o->status         = cpl_train_data_begin(&data, o->settings);
+    if (o->status == CPL_OK) o->status = cpl_train_data_open(&data, o->settings, &run, world, NULL);
     o->data = data.fingerprint;
-    o->sent = state.traffic[CPL_ALL_TO_ALL].bytes;
+    o->sent = world->ranks->traffic[CPL_ALL_TO_ALL].bytes;
     cpl_train_data_close(&data);
-    cpl_group_close(&world);
-    cpl_ranks_free(&state);
-    return NULL;
 }
 
 /* The second of two ranks sends the ids of every second batch of 256 documents: the data are those
  * of one process. */
 TEST(ranks_share_the_encoding)
 {
-    opener o[2];
-    pthread_t threads[2];
     cpl_train_data alone;
-    cpl_thread_ranks *ranks;
     cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
+    opener o[2]           = {{.settings = &settings}, {.settings = &settings}};
     assert_ok(open_data(&alone, &settings, NULL));
-    assert_ok(cpl_thread_ranks_init(&ranks, 2));
-    for (int i = 0; i < 2; i++) {
-        o[i] = (opener){.ranks = ranks, .number = i, .settings = &settings};
-        assert_int_equal(pthread_create(&threads[i], NULL, open_as_rank, &o[i]), 0);
-    }
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    cpl_thread_ranks_run(2, open_as_rank, o, sizeof *o);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(o[i].status, CPL_OK);
         assert_true(o[i].data == alone.fingerprint);
@@ -172,7 +154,6 @@ TEST(ranks_share_the_encoding)
     assert_true(o[1].sent > 144 * 10 * (int64_t)sizeof(int32_t)); /* ids of 144 documents */
     assert_int_equal(made_in("ranks/tokens"), 1);
     cpl_train_data_close(&alone);
-    cpl_thread_ranks_free(ranks);
     drop(&settings);
 }
 

@@ -1,7 +1,5 @@
 /* test_golden_ranks.c - every gradient of tests/golden/model, computed by the ranks of a mesh:
  * within 1e-5 of PyTorch in float64, on whichever rank. */
-#include <pthread.h>
-
 #include "parallel/threads.h"
 #include "tensor/backend/backend.h"
 #include "train/golden_model.h"
@@ -13,14 +11,11 @@ static const golden_limits limit = {CPL_F32, CPL_F32, 1e-4, 1e-5, 1e-5};
 /* One rank, which lives until its gradients were compared. */
 typedef struct rank {
     const char *folder;
-    cpl_thread_ranks *whole;
-    int number, n_ranks, experts;
+    int experts;
     bool figures;
     cpl_settings settings;
     cpl_hf *hf;
     cpl_model_settings config;
-    cpl_ranks ranks;
-    cpl_group world;
     cpl_mesh mesh;
     cpl_backend be;
     cpl_model model;
@@ -41,15 +36,15 @@ static int64_t least_multiple(int64_t a, int64_t b)
 }
 
 /* The case's sequences, repeated until every rank has as many: no loss changes by that. */
-static cpl_step_batch own_batch(rank *r)
+static cpl_step_batch own_batch(rank *r, const cpl_group *world)
 {
     int64_t seq_len      = 0;
     cpl_step_batch batch = golden_tokens(r->folder, &seq_len);
-    const int64_t b = batch.n_sequences, own = least_multiple(b, r->n_ranks) / r->n_ranks;
+    const int64_t b = batch.n_sequences, own = least_multiple(b, world->size) / world->size;
     r->ids    = malloc((size_t)(own * seq_len) * sizeof *r->ids);
     r->target = malloc((size_t)(own * seq_len) * sizeof *r->target);
     for (int64_t i = 0; i < own; i++) {
-        const int64_t from = (r->number * own + i) % b * seq_len;
+        const int64_t from = (world->rank * own + i) % b * seq_len;
         memcpy(r->ids + i * seq_len, batch.ids + from, (size_t)seq_len * sizeof *r->ids);
         memcpy(r->target + i * seq_len, batch.target + from, (size_t)seq_len * sizeof *r->target);
     }
@@ -63,7 +58,7 @@ static cpl_step_batch own_batch(rank *r)
 #define NEED(call)                                                                                 \
     if ((call) != CPL_OK) {                                                                        \
         r->failed = #call;                                                                         \
-        return NULL;                                                                               \
+        return;                                                                                    \
     }
 
 static void take(rank *r)
@@ -73,16 +68,15 @@ static void take(rank *r)
     cpl_metrics_take(&r->metrics, &r->arena.host, &r->config, 0);
 }
 
-static void *compute(void *context)
+static void compute(void *context, cpl_group *world)
 {
     rank *r = context;
     golden_settings(&r->settings, r->folder);
     r->settings.losses.balance.scope = CPL_BALANCE_GLOBAL; /* of PyTorch's one batch, the same */
-    const cpl_step_batch batch       = own_batch(r);
-    NEED(cpl_group_of(&r->world, cpl_thread_ranks_at(r->whole, r->number), &r->ranks));
+    const cpl_step_batch batch       = own_batch(r, world);
     NEED(cpl_hf_open(&r->hf, r->folder, NULL));
     r->config = *cpl_hf_config(r->hf);
-    NEED(cpl_mesh_init(&r->mesh, &r->world, r->experts, r->config.n_experts));
+    NEED(cpl_mesh_init(&r->mesh, world, r->experts, r->config.n_experts));
     r->config.first_expert = r->mesh.first_expert;
     r->config.n_local      = r->mesh.n_local;
     const cpl_work work    = cpl_step_work(&r->settings, &r->config, batch.n_sequences);
@@ -102,7 +96,6 @@ static void *compute(void *context)
                       &r->metrics);
     NEED(cpl_step_status(&r->step));
     cpl_share_gather(&r->share, &r->grads);
-    return NULL;
 }
 
 static void end(rank *r)
@@ -117,32 +110,20 @@ static void end(rank *r)
     cpl_backend_free(&r->be);
     cpl_hf_close(r->hf);
     cpl_mesh_close(&r->mesh);
-    cpl_group_close(&r->world);
-    cpl_ranks_free(&r->ranks);
 }
 
 static void run_case(const char *name, int n_ranks, int experts, bool figures)
 {
-    rank r[MOST_RANKS] = {0};
-    pthread_t threads[MOST_RANKS];
-    cpl_thread_ranks *whole   = NULL;
+    rank r[MOST_RANKS]        = {0};
     cpl_safetensors *expected = NULL;
     char folder[256], path[300];
     snprintf(folder, sizeof folder, "%s", golden_path("model/"));
     snprintf(folder + strlen(folder), sizeof folder - strlen(folder), "%s", name);
     snprintf(path, sizeof path, "%s/expected.safetensors", folder);
     assert_ok(cpl_safetensors_open(&expected, path));
-    assert_ok(cpl_thread_ranks_init(&whole, n_ranks));
-    for (int i = 0; i < n_ranks; i++) {
-        r[i].folder  = folder;
-        r[i].whole   = whole;
-        r[i].number  = i;
-        r[i].n_ranks = n_ranks;
-        r[i].experts = experts;
-        r[i].figures = figures;
-        assert_int_equal(pthread_create(&threads[i], NULL, compute, &r[i]), 0);
-    }
-    for (int i = 0; i < n_ranks; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n_ranks; i++)
+        r[i] = (rank){.folder = folder, .experts = experts, .figures = figures};
+    cpl_thread_ranks_run(n_ranks, compute, r, sizeof *r);
     for (int i = 0; i < n_ranks; i++) {
         if (r[i].failed) fail_msg("%s, rank %d: %s", name, i, r[i].failed);
         golden_compare_gradients(expected, &r[i].model, &r[i].grads, &limit);
@@ -151,7 +132,6 @@ static void run_case(const char *name, int n_ranks, int experts, bool figures)
                        NULL);
     }
     for (int i = 0; i < n_ranks; i++) end(&r[i]);
-    cpl_thread_ranks_free(whole);
     cpl_safetensors_close(expected);
 }
 

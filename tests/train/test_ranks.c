@@ -1,7 +1,6 @@
 /* test_ranks.c - a run of several ranks, as threads: the same model as one process trains, on every
  * mesh; the same bits again; checkpoints that any other mesh goes on from. */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "checkpoint/stored.h"
@@ -71,8 +70,6 @@ typedef struct result {
 
 /* One rank of it. */
 typedef struct rank {
-    cpl_thread_ranks *whole; /* NULL: one process */
-    int number;
     const char *run;
     const char *const *extra;
     mesh shape;
@@ -109,50 +106,36 @@ static cpl_status act(rank *r, const cpl_train_job *job)
     return CPL_OK;
 }
 
-static void *run_rank(void *context)
+/* `world` is NULL in one process. */
+static void run_rank(void *context, cpl_group *world)
 {
     rank *r                             = context;
     cpl_settings settings               = settings_of(r->extra), written;
-    cpl_ranks ranks                     = {0};
-    cpl_group world                     = cpl_group_self();
     const cpl_train_callbacks callbacks = {.ctx = &r->result, .stepped = stepped};
     cpl_train_outcome outcome;
-    if (r->whole &&
-        cpl_group_of(&world, cpl_thread_ranks_at(r->whole, r->number), &ranks) != CPL_OK)
-        return NULL;
     settings.dist.expert_parallel = r->shape.experts;
     written                       = settings;
-    const cpl_train_job job =
-        LIST(.settings = &settings, .run = r->run, .resume = r->resume, .written = &written,
-             .world = r->whole ? &world : NULL, .callbacks = &callbacks);
-    r->result.status = r->act ? act(r, &job) : cpl_train(&job, &outcome);
-    r->result.step   = r->act ? 0 : outcome.step;
+    const cpl_train_job job       = LIST(.settings = &settings, .run = r->run, .resume = r->resume,
+                                         .written = &written, .world = world, .callbacks = &callbacks);
+    r->result.status              = r->act ? act(r, &job) : cpl_train(&job, &outcome);
+    r->result.step                = r->act ? 0 : outcome.step;
     snprintf(r->result.sentence, sizeof r->result.sentence, "%s",
              r->result.status != CPL_OK ? cpl_last_error() : r->wrong);
-    for (int i = 0; i < CPL_BROADCAST; i++)
-        if (i != CPL_SUM) r->result.messages += ranks.traffic[i].calls;
-    cpl_group_close(&world);
-    cpl_ranks_free(&ranks);
+    for (int i = 0; world && i < CPL_BROADCAST; i++)
+        if (i != CPL_SUM) r->result.messages += world->ranks->traffic[i].calls;
     drop(&settings);
-    return NULL;
 }
 
 /* Runs all ranks; returns what rank 0 heard. The others must have ended alike. */
 static result run_all(const rank *job)
 {
     rank r[MOST_RANKS];
-    pthread_t threads[MOST_RANKS];
-    cpl_thread_ranks *whole = NULL;
     (void)ids_file();
-    if (job->shape.ranks > 1) assert_ok(cpl_thread_ranks_init(&whole, job->shape.ranks));
-    for (int i = 0; i < job->shape.ranks; i++) {
-        r[i]        = *job;
-        r[i].whole  = whole;
-        r[i].number = i;
-        assert_int_equal(pthread_create(&threads[i], NULL, run_rank, &r[i]), 0);
-    }
-    for (int i = 0; i < job->shape.ranks; i++) pthread_join(threads[i], NULL);
-    cpl_thread_ranks_free(whole);
+    for (int i = 0; i < job->shape.ranks; i++) r[i] = *job;
+    if (job->shape.ranks > 1)
+        cpl_thread_ranks_run(job->shape.ranks, run_rank, r, sizeof *r);
+    else
+        run_rank(r, NULL);
     for (int i = 1; i < job->shape.ranks; i++) {
         assert_int_equal(r[i].result.status, r[0].result.status);
         assert_string_equal(r[i].wrong, "");

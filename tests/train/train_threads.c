@@ -1,6 +1,5 @@
 /* train_threads.c - a run over ranks as threads of this process: train_threads CONFIG.yaml RUN RANKS.
  * Its files are compared with those of MPI processes by check_ranks.py. */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,9 +8,7 @@
 #include "train/loop.h"
 
 typedef struct rank {
-    cpl_thread_ranks *all;
     const char *config, *run;
-    int number;
     cpl_status status;
 } rank;
 
@@ -31,36 +28,22 @@ static cpl_status train(const rank *r, cpl_group *world)
     return status;
 }
 
-static void *run_rank(void *context)
+static void run_rank(void *context, cpl_group *world)
 {
-    rank *r         = context;
-    cpl_ranks ranks = {0};
-    cpl_group world;
-    r->status = cpl_group_of(&world, cpl_thread_ranks_at(r->all, r->number), &ranks);
-    if (r->status == CPL_OK) r->status = train(r, &world);
-    if (r->status != CPL_OK) fprintf(stderr, "rank %d: %s\n", r->number, cpl_last_error());
-    cpl_group_close(&world);
-    cpl_ranks_free(&ranks);
-    return NULL;
+    rank *r   = context;
+    r->status = train(r, world);
+    if (r->status != CPL_OK) fprintf(stderr, "rank %d: %s\n", world->rank, cpl_last_error());
 }
 
 int main(int argc, char **argv)
 {
     enum { MOST = 16 };
     rank r[MOST];
-    pthread_t threads[MOST];
-    cpl_thread_ranks *all;
     const int size = argc == 4 ? atoi(argv[3]) : 0;
-    if (size < 1 || size > MOST || cpl_thread_ranks_init(&all, size) != CPL_OK) return 2;
-    int failed = 0;
-    for (int i = 0; i < size; i++) {
-        r[i] = (rank){.all = all, .config = argv[1], .run = argv[2], .number = i};
-        if (pthread_create(&threads[i], NULL, run_rank, &r[i]) != 0) return 2;
-    }
-    for (int i = 0; i < size; i++) {
-        pthread_join(threads[i], NULL);
-        failed |= r[i].status != CPL_OK;
-    }
-    cpl_thread_ranks_free(all);
+    int failed     = 0;
+    if (size < 1 || size > MOST) return 2;
+    for (int i = 0; i < size; i++) r[i] = (rank){.config = argv[1], .run = argv[2]};
+    cpl_thread_ranks_run(size, run_rank, r, sizeof *r);
+    for (int i = 0; i < size; i++) failed |= r[i].status != CPL_OK;
     return failed;
 }
