@@ -1,5 +1,5 @@
 /* couplet_case.h - a case of the coupling loss as a trainer gives it to couplet.h: matrices by
- * pointers, gradients, and parts of M. */
+ * pointers, gradients, and parts of M. All of it lasts until release_all. */
 #ifndef CPL_TESTS_MODEL_COUPLET_CASE_H
 #define CPL_TESTS_MODEL_COUPLET_CASE_H
 
@@ -18,8 +18,8 @@ typedef struct trainer {
 
 static inline float *zeros(int64_t count)
 {
-    float *x = calloc((size_t)count, sizeof *x);
-    assert_non_null(x);
+    float *x = take((size_t)count * sizeof *x);
+    memset(x, 0, (size_t)count * sizeof *x);
     return x;
 }
 
@@ -39,14 +39,6 @@ static inline trainer trainer_of(const erc_case *c)
     t.M   = zeros(c->n * c->n);
     t.eps = zeros(c->n);
     return t;
-}
-
-static inline void trainer_free(trainer *t)
-{
-    for (int k = 0; k < 3; k++) free(t->grad[k]);
-    free(t->dR);
-    free(t->M);
-    free(t->eps);
 }
 
 /* Everything wanted, for the experts from `first` on. */
@@ -88,9 +80,8 @@ typedef struct part {
 static inline part part_of(trainer *t, int64_t j0, int64_t j1, int64_t i0, int64_t i1)
 {
     part p             = {.erc = erc_of(t, j0)};
-    const size_t n     = (size_t)t->c->n;
-    p.diagonal         = calloc(n, sizeof(float));
-    p.violations       = calloc(2 * n, sizeof(int32_t));
+    p.diagonal         = zeros(t->c->n);
+    p.violations       = (int32_t *)(void *)zeros(2 * t->c->n);
     p.erc.first_expert = j0;
     p.erc.end_expert   = j1;
     p.erc.first_row    = i0;
@@ -98,7 +89,7 @@ static inline part part_of(trainer *t, int64_t j0, int64_t j1, int64_t i0, int64
     p.erc.diagonal     = p.diagonal;
     p.erc.violations   = p.violations;
     assert_ok(cpl_erc_scratch(&p.erc, &p.erc.scratch_bytes));
-    p.erc.scratch = malloc(p.erc.scratch_bytes + 1);
+    p.erc.scratch = take(p.erc.scratch_bytes);
     return p;
 }
 

@@ -1,13 +1,13 @@
-/* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it),
- * for the tests of the coupling loss and of the public door. */
+/* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it), for the
+ * tests of the coupling loss and of the public interface. Its arrays last until release_all. */
 #ifndef CPL_TESTS_MODEL_ERC_CASE_H
 #define CPL_TESTS_MODEL_ERC_CASE_H
 
 #include <jansson.h>
 #include <math.h>
 
-#include "check.h"
 #include "checkpoint/safetensors.h"
+#include "tensor/ops_check.h"
 
 typedef struct erc_case {
     const char *name; /* borrowed from the list of cases */
@@ -26,8 +26,7 @@ static inline float *erc_read(const cpl_safetensors *file, const char *name, int
     const cpl_safetensors_entry *entry = cpl_safetensors_find(file, name);
     if (!entry) return NULL;
     assert_int_equal(entry->n_elements, count);
-    float *x = malloc((size_t)count * sizeof *x);
-    assert_non_null(x);
+    float *x = take((size_t)count * sizeof *x);
     assert_ok(cpl_safetensors_read_f32(file, entry, x, 0, count));
     return x;
 }
@@ -39,6 +38,30 @@ static inline int erc_activation_of(const char *word)
         if (!strcmp(word, words[i])) return i;
     fail_msg("unknown activation %s", word);
     return -1;
+}
+
+/* The tensors of the case `c`, whose sizes are set. Their names in the file are PREFIX, "" or "NAME.",
+ * and those of tests/golden/erc. */
+static inline void erc_case_read(erc_case *c, const cpl_safetensors *file, const char *prefix)
+{
+    const int64_t router = c->n * c->d, expert = c->n * c->D * c->d;
+    float *loss = NULL;
+    const struct {
+        const char *name;
+        float **at;
+        int64_t count;
+    } tensors[] = {
+        {"R", &c->R, router},       {"delta", &c->delta, router}, {"dR", &c->dR, router},
+        {"eps", &c->eps, c->n},     {"M", &c->M, c->n * c->n},    {"Wg", &c->w[0], expert},
+        {"Wp", &c->w[1], expert},   {"Wo", &c->w[2], expert},     {"dWg", &c->dw[0], expert},
+        {"dWp", &c->dw[1], expert}, {"dWo", &c->dw[2], expert},   {"loss", &loss, 1}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", prefix, tensors[i].name);
+        *tensors[i].at = erc_read(file, name, tensors[i].count);
+    }
+    assert_non_null(loss);
+    c->loss = *loss;
 }
 
 static inline erc_case erc_case_load(json_t *entry)
@@ -56,39 +79,12 @@ static inline erc_case erc_case_load(json_t *entry)
     c.nearest_kink = json_is_number(kink) ? json_number_value(kink) : INFINITY;
 
     char path[256];
-    snprintf(path, sizeof path, "tests/golden/erc/%s.safetensors", c.name);
     cpl_safetensors *file;
+    snprintf(path, sizeof path, "tests/golden/erc/%s.safetensors", c.name);
     assert_ok(cpl_safetensors_open(&file, path));
-    const int64_t router = c.n * c.d, expert = c.n * c.D * c.d;
-    c.R                          = erc_read(file, "R", router);
-    c.delta                      = erc_read(file, "delta", router);
-    c.dR                         = erc_read(file, "dR", router);
-    c.eps                        = erc_read(file, "eps", c.n);
-    c.M                          = erc_read(file, "M", c.n * c.n);
-    static const char *const w[] = {"Wg", "Wp", "Wo"}, *const dw[] = {"dWg", "dWp", "dWo"};
-    for (int k = 0; k < 3; k++) {
-        c.w[k]  = erc_read(file, w[k], expert);
-        c.dw[k] = erc_read(file, dw[k], expert);
-    }
-    float *loss = erc_read(file, "loss", 1);
-    assert_non_null(loss);
-    c.loss = *loss;
-    free(loss);
+    erc_case_read(&c, file, "");
     cpl_safetensors_close(file);
     return c;
-}
-
-static inline void erc_case_free(erc_case *c)
-{
-    free(c->R);
-    free(c->delta);
-    free(c->eps);
-    free(c->M);
-    free(c->dR);
-    for (int k = 0; k < 3; k++) {
-        free(c->w[k]);
-        free(c->dw[k]);
-    }
 }
 
 /* Calls `check` with every case of tests/golden/erc. */
@@ -103,10 +99,13 @@ static inline void erc_for_all_cases(void (*check)(const erc_case *c))
     {
         erc_case c = erc_case_load(entry);
         check(&c);
-        erc_case_free(&c);
+        release_all(NULL);
     }
     json_decref(list);
 }
+
+/* Relative, per tensor: sums of at most some thousand f32 products, each rounded once. */
+static const double ERC_F32_TOLERANCE = 2e-6;
 
 /* norm(got - ref) and norm(ref); a reference that is absent is zero. */
 static inline void erc_difference(double *off, double *norm, const float *got, const float *ref,
@@ -130,6 +129,19 @@ static inline void erc_assert_close(const char *name, const char *what, const fl
     erc_difference(&off, &norm, got, ref, count);
     double bound = norm < 1e-10 ? 1e-6 : relative * norm;
     if (!(off <= bound)) fail_msg("%s: %s is off by %.3g of %.3g", name, what, off, norm);
+}
+
+/* eps, M, the weighted loss and all gradients as the reference has them. */
+static inline void erc_assert_reference(const erc_case *c, const float *eps, const float *M,
+                                        double loss, const float *dR, float *const dw[3])
+{
+    static const char *const names[] = {"dWg", "dWp", "dWo"};
+    erc_assert_close(c->name, "eps", eps, c->eps, c->n, ERC_F32_TOLERANCE);
+    erc_assert_close(c->name, "M", M, c->M, c->n * c->n, ERC_F32_TOLERANCE);
+    assert_near(c->weight * loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
+    erc_assert_close(c->name, "dR", dR, c->dR, c->n * c->d, ERC_F32_TOLERANCE);
+    for (int k = 0; k < 3; k++)
+        erc_assert_close(c->name, names[k], dw[k], c->dw[k], c->n * c->D * c->d, ERC_F32_TOLERANCE);
 }
 
 #endif /* CPL_TESTS_MODEL_ERC_CASE_H */

@@ -15,11 +15,11 @@ typedef struct erc_outcome {
     double loss;
 } erc_outcome;
 
+/* `count` numbers until release_all, copied from `from`; zeros if that is NULL. */
 static inline float *erc_floats_of(int64_t count, const float *from)
 {
-    float *x = calloc((size_t)count + 1, sizeof *x);
-    assert_non_null(x);
-    if (from) memcpy(x, from, (size_t)count * sizeof *x);
+    float *x = take((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++) x[i] = from ? from[i] : 0;
     return x;
 }
 
@@ -75,43 +75,52 @@ static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_c
     mirrors_end(be);
 }
 
-/* Runs the loss on a case with this proxy and gradient; gradients are added to zeros. */
+/* Runs the loss on a case, whose delta the noise may replace; gradients are added to zeros. */
+static inline erc_outcome erc_run_with(const erc_case *c, cpl_erc_settings erc,
+                                       cpl_coupling_noise noise, cpl_dtype compute, int n_threads,
+                                       bool backward)
+{
+    const int64_t n = c->n, router = n * c->d, expert = n * c->D * c->d;
+    erc_outcome o = {.M     = erc_floats_of(n * n, NULL),
+                     .eps   = erc_floats_of(n, NULL),
+                     .delta = erc_floats_of(router, c->delta),
+                     .dR    = erc_floats_of(router, NULL),
+                     .rows  = erc_floats_of(router, NULL),
+                     .drows = erc_floats_of(router, NULL)};
+    for (int k = 0; k < 3; k++) o.dw[k] = erc_floats_of(expert, NULL);
+
+    cpl_backend cpu, be = erc_backend(c, &cpu, compute, n_threads);
+    cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, n, n),
+                                .eps   = cpl_tensor_1d(o.eps, CPL_F32, n),
+                                .delta = cpl_tensor_2d(o.delta, CPL_F32, n, c->d)};
+    erc_phases_into(&out, &o.loss, erc_floats_of(3 * n, NULL), n);
+    if (erc.proxy == CPL_PROXY_CENTRED) {
+        out.rows  = cpl_tensor_2d(o.rows, CPL_F32, n, c->d);
+        out.drows = cpl_tensor_2d(o.drows, CPL_F32, n, c->d);
+    }
+    if (backward) {
+        out.dR = cpl_tensor_2d(o.dR, CPL_F32, n, c->d);
+        out.dw =
+            (cpl_expert_weights){erc_cube(o.dw[0], n, c->D, c->d), erc_cube(o.dw[1], n, c->D, c->d),
+                                 erc_cube(o.dw[2], n, c->d, c->D)};
+    }
+    erc_on(&be, out, c, &erc, &noise);
+    cpl_backend_free(&be);
+    return o;
+}
+
+/* With the noise of the case, this proxy and this gradient. */
 static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                      cpl_erc_gradient gradient, cpl_dtype compute, int n_threads,
                                      bool backward)
 {
-    const int64_t expert = c->n * c->D * c->d;
-    erc_outcome o = {.M = erc_floats_of(c->n * c->n, NULL), .eps = erc_floats_of(c->n, NULL)};
-    o.delta       = erc_floats_of(c->n * c->d, c->delta);
-    o.dR          = erc_floats_of(c->n * c->d, NULL);
-    o.rows        = erc_floats_of(c->n * c->d, NULL);
-    o.drows       = erc_floats_of(c->n * c->d, NULL);
-    for (int k = 0; k < 3; k++) o.dw[k] = erc_floats_of(expert, NULL);
-
-    cpl_backend cpu, be = erc_backend(c, &cpu, compute, n_threads);
-    cpl_erc_settings erc = {
-        .activation = c->activation, .draws = 1, .proxy = proxy, .gradient = gradient};
-    erc.noise                = c->noise ? CPL_NOISE_BOUNDED : CPL_NOISE_NONE;
-    cpl_coupling_noise noise = {.given = c->noise};
-    cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o.M, CPL_F32, c->n, c->n),
-                                .eps   = cpl_tensor_1d(o.eps, CPL_F32, c->n),
-                                .delta = cpl_tensor_2d(o.delta, CPL_F32, c->n, c->d)};
-    float *diagonal          = erc_floats_of(3 * c->n, NULL);
-    erc_phases_into(&out, &o.loss, diagonal, c->n);
-    if (proxy == CPL_PROXY_CENTRED) {
-        out.rows  = cpl_tensor_2d(o.rows, CPL_F32, c->n, c->d);
-        out.drows = cpl_tensor_2d(o.drows, CPL_F32, c->n, c->d);
-    }
-    if (backward) {
-        out.dR = cpl_tensor_2d(o.dR, CPL_F32, c->n, c->d);
-        out.dw = (cpl_expert_weights){erc_cube(o.dw[0], c->n, c->D, c->d),
-                                      erc_cube(o.dw[1], c->n, c->D, c->d),
-                                      erc_cube(o.dw[2], c->n, c->d, c->D)};
-    }
-    erc_on(&be, out, c, &erc, &noise);
-    free(diagonal);
-    cpl_backend_free(&be);
-    return o;
+    const cpl_erc_settings erc = {.activation = c->activation,
+                                  .draws      = 1,
+                                  .proxy      = proxy,
+                                  .gradient   = gradient,
+                                  .noise      = c->noise ? CPL_NOISE_BOUNDED : CPL_NOISE_NONE};
+    return erc_run_with(c, erc, (cpl_coupling_noise){.given = c->noise}, compute, n_threads,
+                        backward);
 }
 
 static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_threads,
@@ -120,15 +129,14 @@ static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_th
     return erc_run_as(c, CPL_PROXY_ROW, CPL_ERC_TO_BOTH, compute, n_threads, backward);
 }
 
-static inline void erc_outcome_free(erc_outcome *o)
+/* With noise drawn for `step`: delta comes back in the outcome. The loss is the mean over draws. */
+static inline erc_outcome erc_run_drawn(const erc_case *c, int64_t draws, uint64_t step)
 {
-    free(o->M);
-    free(o->eps);
-    free(o->delta);
-    free(o->dR);
-    free(o->rows);
-    free(o->drows);
-    for (int k = 0; k < 3; k++) free(o->dw[k]);
+    const cpl_erc_settings erc     = {.activation = c->activation, .draws = draws};
+    const cpl_coupling_noise noise = {.seed = 1, .step = step, .layer = 2};
+    erc_outcome o                  = erc_run_with(c, erc, noise, CPL_F32, 2, true);
+    o.loss /= (double)draws;
+    return o;
 }
 
 /* A case made of random numbers; what it should give is not filled in. */
@@ -137,33 +145,10 @@ static inline erc_case erc_case_of(const erc_inputs *o, const char *name)
     erc_case c   = {.name = name, .n = o->n, .d = o->d, .D = o->D, .alpha = o->alpha, .weight = 1};
     c.activation = o->activation;
     c.noise      = true;
-    c.R          = erc_floats(o->R, o->n * o->d);
-    c.delta      = erc_floats(o->delta, o->n * o->d);
-    for (int k = 0; k < 3; k++) c.w[k] = erc_floats(o->w[k], o->n * o->d * o->D);
+    c.R          = erc_floats(o->R, c.n * c.d);
+    c.delta      = erc_floats(o->delta, c.n * c.d);
+    for (int k = 0; k < 3; k++) c.w[k] = erc_floats(o->w[k], c.n * c.d * c.D);
     return c;
-}
-
-/* The loss with noise drawn for `step`; M, eps and delta come back in `o`. */
-static inline void erc_run_drawn(erc_outcome *o, const erc_case *c, int64_t draws, uint64_t step)
-{
-    cpl_backend cpu, be = erc_backend(c, &cpu, CPL_F32, 2);
-    cpl_erc_settings erc     = {.activation = c->activation, .draws = draws};
-    cpl_coupling_noise noise = {.seed = 1, .step = step, .layer = 2};
-    memset(o, 0, sizeof *o);
-    o->M                     = erc_floats_of(c->n * c->n, NULL);
-    o->eps                   = erc_floats_of(c->n, NULL);
-    o->delta                 = erc_floats_of(c->n * c->d, NULL);
-    o->dR                    = erc_floats_of(c->n * c->d, NULL);
-    cpl_coupling_outputs out = {.M     = cpl_tensor_2d(o->M, CPL_F32, c->n, c->n),
-                                .eps   = cpl_tensor_1d(o->eps, CPL_F32, c->n),
-                                .delta = cpl_tensor_2d(o->delta, CPL_F32, c->n, c->d),
-                                .dR    = cpl_tensor_2d(o->dR, CPL_F32, c->n, c->d)};
-    float *diagonal          = erc_floats_of(3 * c->n, NULL);
-    erc_phases_into(&out, &o->loss, diagonal, c->n);
-    erc_on(&be, out, c, &erc, &noise);
-    o->loss /= (double)draws;
-    free(diagonal);
-    cpl_backend_free(&be);
 }
 
 #endif /* CPL_TESTS_MODEL_ERC_RUN_H */

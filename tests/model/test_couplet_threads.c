@@ -25,13 +25,6 @@ static problem make_problem(void)
     return p;
 }
 
-static void free_problem(problem *p)
-{
-    erc_inputs_free(&p->inputs);
-    free(p->c.R);
-    for (int k = 0; k < 3; k++) free(p->c.w[k]);
-}
-
 /* One call with `n_threads`, and what came of it. */
 typedef struct call {
     const problem *p;
@@ -97,8 +90,6 @@ TEST(callers_at_once_get_the_same_bits)
         assert_true(are_equal(&r[a], &r[a % 2]));
     }
     assert_true(r[0].loss != r[1].loss);
-    for (int a = 0; a < CALLERS; a++) trainer_free(&r[a].t);
-    free_problem(&p);
 }
 
 /* ---- children of fork() ---- */
@@ -145,10 +136,6 @@ TEST(a_child_computes_with_one_thread)
     call again = call_of(&p, 2, 0);
     assert_ok(run(&again));
     assert_true(are_equal(&again, &two));
-    trainer_free(&one.t);
-    trainer_free(&two.t);
-    trainer_free(&again.t);
-    free_problem(&p);
 }
 
 static bool is_refused(void *context)
@@ -163,16 +150,11 @@ TEST(a_child_does_not_go_on_with_the_phases_of_its_parent)
     trainer t      = trainer_of(&p.c);
     cpl_erc erc    = erc_of(&t, 0);
     erc.diagonal   = zeros(N);
-    erc.violations = calloc(2 * N, sizeof *erc.violations);
+    erc.violations = (int32_t *)(void *)zeros(2 * N);
     assert_ok(cpl_erc_scratch(&erc, &erc.scratch_bytes));
-    erc.scratch = malloc(erc.scratch_bytes);
+    erc.scratch = take(erc.scratch_bytes);
     assert_ok(cpl_erc_diagonals(&erc));
     assert_int_equal(in_child(is_refused, &erc), 0);
     assert_ok(cpl_erc_sweep(&erc));
     assert_ok(cpl_erc_finish(&erc));
-    free(erc.diagonal);
-    free(erc.violations);
-    free(erc.scratch);
-    trainer_free(&t);
-    free_problem(&p);
 }

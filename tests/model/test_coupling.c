@@ -4,27 +4,16 @@
 
 #include "model/erc_run.h"
 
-/* Relative, per tensor: sums of at most some thousand f32 products, each rounded once. */
-static const double F32_TOLERANCE  = 2e-6;
 static const double BF16_GRADIENTS = 3e-2, BF16_FORWARD = 2e-2, BF16_KINK = 1.5e-3;
 
 static void f32_case(const erc_case *c)
 {
-    static const char *const names[] = {"dWg", "dWp", "dWo"};
-    const int64_t expert             = c->n * c->D * c->d;
     for (int n_threads = 1; n_threads <= 4; n_threads++) {
         erc_outcome o = erc_run(c, CPL_F32, n_threads, true);
-        erc_assert_close(c->name, "eps", o.eps, c->eps, c->n, F32_TOLERANCE);
-        erc_assert_close(c->name, "M", o.M, c->M, c->n * c->n, F32_TOLERANCE);
-        assert_near(c->weight * o.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
-        erc_assert_close(c->name, "dR", o.dR, c->dR, c->n * c->d, F32_TOLERANCE);
-        for (int k = 0; k < 3; k++)
-            erc_assert_close(c->name, names[k], o.dw[k], c->dw[k], expert, F32_TOLERANCE);
-        erc_outcome_free(&o);
+        erc_assert_reference(c, o.eps, o.M, o.loss, o.dR, o.dw);
         erc_outcome forward = erc_run(c, CPL_F32, n_threads, false);
-        erc_assert_close(c->name, "M (forward)", forward.M, c->M, c->n * c->n, F32_TOLERANCE);
+        erc_assert_close(c->name, "M (forward)", forward.M, c->M, c->n * c->n, ERC_F32_TOLERANCE);
         assert_near(c->weight * forward.loss, c->loss, 1e-5 * fabs(c->loss) + 1e-12);
-        erc_outcome_free(&forward);
     }
 }
 
@@ -40,7 +29,7 @@ static void bf16_case(const erc_case *c)
     const int64_t expert = c->n * c->D * c->d;
     erc_outcome o        = erc_run(c, CPL_BF16, 2, true);
     double off, norm, all_off, all_norm;
-    erc_assert_close(c->name, "eps", o.eps, c->eps, c->n, F32_TOLERANCE);
+    erc_assert_close(c->name, "eps", o.eps, c->eps, c->n, ERC_F32_TOLERANCE);
     erc_assert_close(c->name, "M in bf16", o.M, c->M, c->n * c->n, BF16_FORWARD);
     erc_difference(&all_off, &all_norm, o.dR, c->dR, c->n * c->d);
     all_off *= all_off;
@@ -53,7 +42,6 @@ static void bf16_case(const erc_case *c)
     if (sqrt(all_off) > BF16_GRADIENTS * sqrt(all_norm) + 1e-6 && c->nearest_kink > BF16_KINK)
         fail_msg("%s: gradients in bf16 are off by %.3g of %.3g", c->name, sqrt(all_off),
                  sqrt(all_norm));
-    erc_outcome_free(&o);
 }
 
 TEST(golden_bf16)
@@ -88,12 +76,6 @@ TEST(permuting_experts_permutes_M)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < d; k++)
             assert_near(y.dR[i * d + k], x.dR[(i * 4 + 2) % n * d + k], 1e-6);
-    erc_outcome_free(&x);
-    erc_outcome_free(&y);
-    erc_inputs_free(&o);
-    erc_inputs_free(&q);
-    erc_case_free(&a);
-    erc_case_free(&b);
 }
 
 /* Powers of two: exact, so M and loss scale exactly, and over a range that squares would leave. */
@@ -110,12 +92,7 @@ TEST(scaling_R_scales_M)
         for (int i = 0; i < o.n; i++) assert_near(y.eps[i], x.eps[i], 1e-6);
         assert_near(y.loss / (double)factors[f], x.loss, 1e-12);
         for (int i = 0; i < o.n * o.d; i++) assert_near(y.dR[i], x.dR[i], 1e-6);
-        erc_outcome_free(&y);
     }
-    erc_outcome_free(&x);
-    erc_inputs_free(&o);
-    erc_case_free(&a);
-    erc_case_free(&b);
 }
 
 TEST(loss_is_convex_and_falls_in_alpha)
@@ -127,12 +104,9 @@ TEST(loss_is_convex_and_falls_in_alpha)
         c.alpha       = 0.1 * k;
         erc_outcome x = erc_run(&c, CPL_F32, 1, false);
         loss[k]       = x.loss;
-        erc_outcome_free(&x);
         if (k > 0) assert_true(loss[k] <= loss[k - 1] + 1e-12);
         if (k > 1) assert_true(loss[k] + loss[k - 2] >= 2 * loss[k - 1] - 1e-7);
     }
-    erc_inputs_free(&o);
-    erc_case_free(&c);
 }
 
 TEST(same_call_same_bits)
@@ -147,11 +121,7 @@ TEST(same_call_same_bits)
             assert_memory_equal(x.dw[k], y.dw[k], sizeof(float) * (size_t)(o.n * o.d * o.D));
         assert_memory_equal(x.M, y.M, sizeof(float) * (size_t)(o.n * o.n));
         assert_true(x.loss == y.loss);
-        erc_outcome_free(&x);
-        erc_outcome_free(&y);
     }
-    erc_inputs_free(&o);
-    erc_case_free(&c);
 }
 
 /* ---- drawn noise, draws, schedule ---- */
@@ -162,8 +132,7 @@ TEST(drawn_noise_keeps_the_nearest_centre)
     erc_inputs o = ordinary(1.0);
     erc_case c   = erc_case_of(&o, "drawn");
     for (uint64_t step = 0; step < 20; step++) {
-        erc_outcome x;
-        erc_run_drawn(&x, &c, 1, step);
+        erc_outcome x = erc_run_drawn(&c, 1, step);
         for (int i = 0; i < o.n; i++) {
             double own = 0;
             for (int k = 0; k < o.d; k++) {
@@ -180,32 +149,21 @@ TEST(drawn_noise_keeps_the_nearest_centre)
                 assert_true(i == j || own <= other * (1 + 1e-6));
             }
         }
-        erc_outcome_free(&x);
     }
-    erc_inputs_free(&o);
-    erc_case_free(&c);
 }
 
 /* Two draws are the mean of two losses with different noise, the first being that of one draw. */
 TEST(draws_are_averaged)
 {
-    erc_inputs o = ordinary(0.9);
-    erc_case c   = erc_case_of(&o, "draws");
-    erc_outcome one, two, other;
-    erc_run_drawn(&one, &c, 1, 4);
-    erc_run_drawn(&two, &c, 2, 4);
-    free(c.delta);
-    c.delta = erc_floats_of(o.n * o.d, two.delta);
-    other   = erc_run(&c, CPL_F32, 2, true);
+    erc_inputs o    = ordinary(0.9);
+    erc_case c      = erc_case_of(&o, "draws");
+    erc_outcome one = erc_run_drawn(&c, 1, 4), two = erc_run_drawn(&c, 2, 4);
+    c.delta           = two.delta;
+    erc_outcome other = erc_run(&c, CPL_F32, 2, true);
     assert_memory_not_equal(one.delta, two.delta, sizeof(float) * (size_t)(o.n * o.d));
     assert_near(two.loss, 0.5 * (one.loss + other.loss), 1e-12);
     for (int i = 0; i < o.n * o.d; i++)
         assert_near(two.dR[i], 0.5 * ((double)one.dR[i] + (double)other.dR[i]), 1e-6);
-    erc_outcome_free(&one);
-    erc_outcome_free(&two);
-    erc_outcome_free(&other);
-    erc_inputs_free(&o);
-    erc_case_free(&c);
 }
 
 TEST(schedule)

@@ -38,8 +38,7 @@ static const bool USES[][3] = {[CPL_ERC_GATE]   = {true, false, false},
 
 static double *filled(int64_t count, double value)
 {
-    double *x = malloc((size_t)count * sizeof *x);
-    assert_non_null(x);
+    double *x = new_doubles(count);
     for (int64_t k = 0; k < count; k++) x[k] = value;
     return x;
 }
@@ -94,19 +93,6 @@ static void plain_run(plain *p)
     cpl_erc_reference_backward(&p->erc);
 }
 
-static void plain_free(plain *p)
-{
-    for (int k = 0; k < N_INPUTS; k++) {
-        free(p->input[k]);
-        free(p->grad[k]);
-    }
-    free(p->erc.proxy);
-    free(p->erc.M);
-    free(p->erc.grad_M);
-    free(p->erc.scratch);
-    free(p->epsilon);
-}
-
 /* The least |M[i,j] - bound| over the bound (over 1 where it is 0) of all hinges but exact ties; sets
  * their number. */
 static double nearest_kink(const cpl_erc_reference *erc, int64_t *ties)
@@ -127,8 +113,8 @@ static double nearest_kink(const cpl_erc_reference *erc, int64_t *ties)
 }
 
 /* Compares as vectors; `want` NULL stands for zeros. */
-static void assert_close(const char *name, const char *what, const double *got, const double *want,
-                         int64_t count, double tolerance)
+static void assert_same(const char *name, const char *what, const double *got, const double *want,
+                        int64_t count, double tolerance)
 {
     double off = 0, norm = 0;
     for (int64_t k = 0; k < count; k++) {
@@ -141,16 +127,9 @@ static void assert_close(const char *name, const char *what, const double *got, 
 
 /* ---- its gradients against its own loss ---- */
 
-/* d loss / d *x by a central difference. */
-static double slope(const cpl_erc_reference *erc, double *x)
+static double loss(void *erc)
 {
-    const double keep = *x, step = 1e-5;
-    *x                = keep + step;
-    const double up   = cpl_erc_reference_forward(erc);
-    *x                = keep - step;
-    const double down = cpl_erc_reference_forward(erc);
-    *x                = keep;
-    return (up - down) / (2 * step);
+    return cpl_erc_reference_forward(erc);
 }
 
 static const char *const INPUT_NAMES[] = {"router", "delta", "gate", "up", "down"};
@@ -167,14 +146,10 @@ static bool check_slopes(const erc_inputs *inputs)
     for (int k = 0; smooth && k < N_INPUTS; k++) {
         if (!p.grad[k]) continue;
         const int64_t count = k == ROUTER ? p.n_router : p.n_expert;
-        double *want        = filled(count, 0);
-        for (int64_t a = 0; a < count; a++) want[a] = c.weight * slope(&p.erc, p.input[k] + a);
-        assert_close("central differences", INPUT_NAMES[k], p.grad[k], want, count,
-                     SLOPE_TOLERANCE);
-        free(want);
+        double *want        = gradient(loss, &p.erc, p.input[k], count);
+        for (int64_t a = 0; a < count; a++) want[a] *= c.weight;
+        assert_same("central differences", INPUT_NAMES[k], p.grad[k], want, count, SLOPE_TOLERANCE);
     }
-    plain_free(&p);
-    erc_case_free(&c);
     return smooth;
 }
 
@@ -186,7 +161,7 @@ static void check_slopes_of(const int shape[3], int activation, double alpha)
         erc_inputs inputs =
             erc_inputs_random(shape[0], shape[1], shape[2], activation, alpha, 0.2, seed);
         compared = check_slopes(&inputs);
-        erc_inputs_free(&inputs);
+        release_all(NULL);
     }
     assert_true(compared);
 }
@@ -213,12 +188,8 @@ TEST(gradients_add)
         if (!once.grad[k]) continue;
         const int64_t count = k == ROUTER ? once.n_router : once.n_expert;
         for (int64_t a = 0; a < count; a++) once.grad[k][a] *= 2;
-        assert_close("twice", INPUT_NAMES[k], twice.grad[k], once.grad[k], count, F64_TOLERANCE);
+        assert_same("twice", INPUT_NAMES[k], twice.grad[k], once.grad[k], count, F64_TOLERANCE);
     }
-    plain_free(&once);
-    plain_free(&twice);
-    erc_case_free(&c);
-    erc_inputs_free(&inputs);
 }
 
 /* ---- against PyTorch ---- */
@@ -233,8 +204,7 @@ static void golden_tensor(const cpl_safetensors *file, const char *name, const d
     assert_int_equal(entry->n_elements, count);
     assert_int_equal(entry->end - entry->begin, bytes);
     assert_ok(cpl_safetensors_read_raw(file, entry, want, 0, bytes));
-    assert_close(file->path, name, got, want, count, F64_TOLERANCE);
-    free(want);
+    assert_same(file->path, name, got, want, count, F64_TOLERANCE);
 }
 
 static void golden_case(const erc_case *c)
@@ -254,7 +224,6 @@ static void golden_case(const erc_case *c)
         if (p.grad[k])
             golden_tensor(file, names[k], p.grad[k], k == ROUTER ? p.n_router : p.n_expert);
     cpl_safetensors_close(file);
-    plain_free(&p);
 }
 
 TEST(golden)
@@ -272,8 +241,7 @@ static void assert_fast(const erc_case *c, const char *what, const float *got, c
     char name[64];
     snprintf(name, sizeof name, "%dx%dx%d, activation %d, alpha %g", (int)c->n, (int)c->d,
              (int)c->D, c->activation, c->alpha);
-    assert_close(name, what, x, want, count, F32_TOLERANCE);
-    free(x);
+    assert_same(name, what, x, want, count, F32_TOLERANCE);
 }
 
 static double mean(const double *x, int64_t count)
@@ -296,14 +264,12 @@ static void check_fast_path(int n, int d, int D, int activation, double alpha, b
 {
     erc_inputs inputs = erc_inputs_random(n, d, D, activation, alpha, 0.1, (uint64_t)(n * 10));
     if (tied) tie(&inputs);
-    erc_case c = erc_case_of(&inputs, "random");
-    c.weight   = 0.75;
-    erc_outcome drawn;
-    erc_run_drawn(&drawn, &c, 1, (uint64_t)n);
-    free(c.delta);
-    c.delta         = erc_floats_of(n * d, drawn.delta);
-    erc_outcome got = erc_run(&c, CPL_F32, 2, true);
-    plain p         = plain_of(&c, drawn.delta);
+    erc_case c        = erc_case_of(&inputs, "random");
+    c.weight          = 0.75;
+    erc_outcome drawn = erc_run_drawn(&c, 1, (uint64_t)n);
+    c.delta           = drawn.delta;
+    erc_outcome got   = erc_run(&c, CPL_F32, 2, true);
+    plain p           = plain_of(&c, drawn.delta);
     plain_run(&p);
     int64_t ties;
     assert_true(nearest_kink(&p.erc, &ties) > F32_KINK);
@@ -318,11 +284,7 @@ static void check_fast_path(int n, int d, int D, int activation, double alpha, b
     assert_fast(&c, "the drawn gradient of router", drawn.dR, p.grad[ROUTER], n * d);
     for (int k = 0; k < 3; k++)
         assert_fast(&c, INPUT_NAMES[GATE + k], got.dw[k], p.grad[GATE + k], p.n_expert);
-    plain_free(&p);
-    erc_outcome_free(&got);
-    erc_outcome_free(&drawn);
-    erc_case_free(&c);
-    erc_inputs_free(&inputs);
+    release_all(NULL);
 }
 
 TEST(fast_path)
