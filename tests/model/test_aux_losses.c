@@ -2,16 +2,11 @@
  * gradients; balancing by biases. */
 #include "model/aux_losses.h"
 
-#include <math.h>
-
-#include "base/arena.h"
-#include "check.h"
-#include "checkpoint/safetensors.h"
 #include "io/json.h"
 #include "support/mirror.h"
-#include "tensor/backend/backend.h"
+#include "tensor/golden.h"
 
-enum { LIMIT_DIGITS = 5 }; /* PyTorch in plain f32 stays below 1e-5 in all cases */
+static const double LIMIT = 1e-5; /* PyTorch in plain f32 stays below it in all cases */
 
 static const cpl_routing softmax = {0};
 
@@ -19,16 +14,6 @@ static const cpl_routing softmax = {0};
 typedef struct routed {
     cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy, dlogits, dweight;
 } routed;
-
-static cpl_tensor take(cpl_dtype dtype, int64_t rows, int64_t cols)
-{
-    return cpl_tensor_2d(calloc((size_t)(rows * cols), 4), dtype, rows, cols);
-}
-
-static cpl_tensor take1(int64_t count)
-{
-    return cpl_tensor_1d(calloc((size_t)count, 4), CPL_F32, count);
-}
 
 static routed mirrored_routed(cpl_backend *be, const routed *r)
 {
@@ -38,27 +23,27 @@ static routed mirrored_routed(cpl_backend *be, const routed *r)
     return m;
 }
 
-static routed routed_taken(int64_t t, int64_t n, int64_t k)
+/* Its tensors last until release_all. */
+static routed new_routed(int64_t t, int64_t n, int64_t k)
 {
-    return (routed){take(CPL_F32, t, n),
-                    take(CPL_F32, t, n),
-                    take1(t),
-                    take(CPL_I32, t, k),
-                    take(CPL_F32, t, k),
-                    take1(n),
-                    take1(n),
-                    take1(1),
-                    take1(1),
-                    take(CPL_F32, t, n),
-                    take(CPL_F32, t, k)};
+    return (routed){.logits    = new_tensor(CPL_F32, t, n),
+                    .probs     = new_tensor(CPL_F32, t, n),
+                    .lse       = new_1d(CPL_F32, t),
+                    .expert    = new_tensor(CPL_I32, t, k),
+                    .weight    = new_tensor(CPL_F32, t, k),
+                    .counts    = new_1d(CPL_F32, n),
+                    .mean_prob = new_1d(CPL_F32, n),
+                    .z         = new_1d(CPL_F32, 1),
+                    .entropy   = new_1d(CPL_F32, 1),
+                    .dlogits   = new_tensor(CPL_F32, t, n),
+                    .dweight   = new_tensor(CPL_F32, t, k)};
 }
 
 static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
                         int64_t k)
 {
-    routed r = routed_taken(t, n, k);
-    assert_ok(cpl_safetensors_read_f32(file, cpl_safetensors_find(file, "logits"),
-                                       cpl_f32(r.logits), 0, t * n));
+    routed r       = new_routed(t, n, k);
+    r.logits       = golden_tensor(file, "logits");
     const routed m = mirrored_routed(be, &r);
     be->ops->route(be, m.probs, m.lse, m.expert, m.weight, m.logits, softmax);
     be->ops->route_stats(be, m.counts, m.mean_prob, m.z, m.entropy, m.probs, m.lse, m.expert,
@@ -67,27 +52,13 @@ static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t,
     return r;
 }
 
-static void routed_free(cpl_backend *be, const routed *r)
+/* Relative to the norm of the reference; absolute (1e-6) if that is below 1e-10. */
+static void compare(const cpl_safetensors *file, const char *name, cpl_tensor got)
 {
-    const cpl_tensor *all = &r->logits;
-    mirrors_end(be);
-    for (size_t i = 0; i < sizeof *r / sizeof *all; i++) free(all[i].storage);
-}
-
-static void compare(const cpl_safetensors *file, const char *name, const float *got, int64_t count)
-{
-    const cpl_safetensors_entry *entry = cpl_safetensors_find(file, name);
-    double difference = 0, reference = 0;
-    float *want = malloc((size_t)count * 4);
-    assert_non_null(entry);
-    assert_ok(cpl_safetensors_read_f32(file, entry, want, 0, count));
-    for (int64_t i = 0; i < count; i++) {
-        difference += pow((double)got[i] - (double)want[i], 2);
-        reference += pow((double)want[i], 2);
-    }
-    free(want);
-    double limit = sqrt(reference) < 1e-10 ? 1e-6 : pow(10, -LIMIT_DIGITS) * sqrt(reference);
-    assert_near(sqrt(difference), 0, limit);
+    const double *want = golden_doubles(file, name);
+    double squares     = 0;
+    for (int64_t i = 0; i < cpl_tensor_count(got); i++) squares += want[i] * want[i];
+    assert_close(name, got, want, LIMIT, sqrt(squares) < 1e-10 ? 1e-6 : 0);
 }
 
 static void one_balance(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
@@ -99,13 +70,15 @@ static void one_balance(cpl_backend *be, const cpl_safetensors *file, int64_t t,
     mirrors_read(be);
     float loss       = (float)cpl_aux_balance_loss(dot, n, t, k);
     const double two = 2; /* any weight */
-    compare(file, "loss", &loss, 1);
+    compare(file, "loss", cpl_tensor_1d(&loss, CPL_F32, 1));
+    compare(file, "counts", r.counts);
+    compare(file, "P", r.mean_prob);
     be->ops->route_backward(be, m.dlogits, m.dweight, m.probs, m.lse, m.expert, m.weight, m.counts,
                             cpl_aux_balance_scale(two, n, t, k), 0, softmax);
     mirrors_read(be);
     for (int64_t i = 0; i < t * n; i++) cpl_f32(r.dlogits)[i] /= 2;
-    compare(file, "dlogits", cpl_f32(r.dlogits), t * n);
-    routed_free(be, &r);
+    compare(file, "dlogits", r.dlogits);
+    mirrors_end(be);
 }
 
 static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n, int64_t k)
@@ -115,12 +88,12 @@ static void one_z(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64
         cpl_z_settings s = {.form = form ? CPL_Z_OVER_K : CPL_Z_MEAN};
         double factor    = cpl_aux_z_factor(&s, k);
         float loss       = (float)(factor * (double)*cpl_f32(r.z));
-        compare(file, form ? "loss.over_k" : "loss.mean", &loss, 1);
+        compare(file, form ? "loss.over_k" : "loss.mean", cpl_tensor_1d(&loss, CPL_F32, 1));
         be->ops->route_backward(be, m.dlogits, m.dweight, m.probs, m.lse, m.expert, m.weight,
                                 m.counts, 0, (float)(factor / (double)t), softmax);
         mirrors_read(be);
-        compare(file, form ? "dlogits.over_k" : "dlogits.mean", cpl_f32(r.dlogits), t * n);
-        routed_free(be, &r);
+        compare(file, form ? "dlogits.over_k" : "dlogits.mean", r.dlogits);
+        mirrors_end(be);
     }
 }
 
@@ -135,17 +108,16 @@ TEST(as_the_reference)
     json_array_foreach(cases, i, one)
     {
         char path[200];
-        const char *kind      = json_string_value(json_object_get(one, "kind"));
-        int64_t t             = json_integer_value(json_object_get(one, "T"));
-        int64_t n             = json_integer_value(json_object_get(one, "n"));
-        int64_t k             = json_integer_value(json_object_get(one, "K"));
-        cpl_safetensors *file = NULL;
-        cpl_work work         = {.n_tokens = t, .n_experts = n, .top_k = k, .training = true};
+        const char *kind = json_string_value(json_object_get(one, "kind"));
+        int64_t t        = json_integer_value(json_object_get(one, "T"));
+        int64_t n        = json_integer_value(json_object_get(one, "n"));
+        int64_t k        = json_integer_value(json_object_get(one, "K"));
+        cpl_work work    = {.n_tokens = t, .n_experts = n, .top_k = k, .training = true};
         if (strcmp(kind, "orth") == 0) continue;
         assert_ok(cpl_backend_reserve(&be, &work));
         snprintf(path, sizeof path, "losses/%s.safetensors",
                  json_string_value(json_object_get(one, "name")));
-        assert_ok(cpl_safetensors_open(&file, golden_path(path)));
+        cpl_safetensors *file = golden_open(path);
         (strcmp(kind, "z") == 0 ? one_z : one_balance)(&be, file, t, n, k);
         cpl_safetensors_close(file);
         seen++;
@@ -185,7 +157,7 @@ TEST(biases_even_out_a_skewed_router)
     enum { TOKENS = 256, N = 16, K = 2, STEPS = 1500, LAST = 50 };
     cpl_backend be;
     cpl_work work = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
-    routed r      = routed_taken(TOKENS, N, K);
+    routed r      = new_routed(TOKENS, N, K);
     float bias[N] = {0};
     float late[N] = {0}; /* loads of the last steps together: of one alone chance has a part */
     double first  = 0;
@@ -210,6 +182,6 @@ TEST(biases_even_out_a_skewed_router)
     for (int64_t i = 0; i < TOKENS * K; i++)
         assert_near((double)cpl_f32(r.weight)[i],
                     (double)cpl_f32(r.probs)[i / K * N + cpl_i32(r.expert)[i]], 0);
-    routed_free(&be, &r);
+    mirrors_end(&be);
     cpl_backend_free(&be);
 }
