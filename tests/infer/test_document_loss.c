@@ -7,7 +7,7 @@
 #include "infer/reader_case.h"
 #include "io/json.h"
 #include "parallel/threads.h"
-#include "support/mirror.h"
+#include "support/plain_pass.h"
 
 /* ---- texts ---- */
 
@@ -151,29 +151,14 @@ static cpl_document_losses losses_of(const char *folder, const char *path,
 /* -ln p of every prediction of one window from the logits of a pass of it alone, in double. */
 static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target, int64_t count)
 {
-    cpl_tensor_arena arena;
-    cpl_pass pass;
     const int64_t vocab = m->model.config.vocab_size;
-    cpl_work work       = cpl_pass_work(&m->model.config, count, false);
-    float *logits       = calloc((size_t)(count * vocab), sizeof *logits);
+    float *logits       = plain_logits(&m->model, ids, count);
     double nll          = 0;
-    assert_ok(cpl_backend_reserve(&m->be, &work));
-    arena = cpl_tensor_arena_measure();
-    cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
-    assert_ok(cpl_tensor_arena_init(&arena, &m->be, &arena, "a test"));
-    cpl_pass_take(&pass, &arena, &m->model.config, 1, count, false, false);
-    cpl_model_forward(&m->model, &pass,
-                      mirrored(&m->be, cpl_tensor_1d((void *)(uintptr_t)ids, CPL_I32, count)),
-                      cpl_tensor_none(), NULL);
-    cpl_model_logits(&m->model, &pass,
-                     mirrored(&m->be, cpl_tensor_2d(logits, CPL_F32, count, vocab)), 0);
-    mirrors_end(&m->be);
     for (int64_t t = 0; t < count; t++) {
         double sum = 0;
         for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[t * vocab + v]);
         nll += log(sum) - (double)logits[t * vocab + target[t]];
     }
-    cpl_tensor_arena_free(&arena);
     free(logits);
     return nll;
 }

@@ -5,34 +5,12 @@
 #include <float.h>
 #include <math.h>
 
-#include "support/mirror.h"
+#include "support/plain_pass.h"
 #include "support/tiny_world.h"
 
 enum { TEXT = WORLD_TEXT, MOST_NEW = 12 };
 
 static const double logit_slack = 64; /* rounding errors of some hundred sums, in units of eps */
-
-/* logits [TEXT,V] of one pass without a cache. */
-static float *whole_logits(world *w)
-{
-    cpl_tensor_arena arena;
-    cpl_pass pass;
-    int64_t vocab = w->model.config.vocab_size;
-    cpl_work work = cpl_pass_work(&w->model.config, TEXT, false);
-    float *logits = calloc((size_t)(TEXT * vocab), sizeof *logits);
-    assert_ok(cpl_backend_reserve(&w->be, &work));
-    arena = cpl_tensor_arena_measure();
-    cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
-    assert_ok(cpl_tensor_arena_init(&arena, &w->be, &arena, "a test"));
-    cpl_pass_take(&pass, &arena, &w->model.config, 1, TEXT, false, false);
-    cpl_model_forward(&w->model, &pass, mirrored(&w->be, cpl_tensor_1d(w->text, CPL_I32, TEXT)),
-                      cpl_tensor_none(), NULL);
-    cpl_model_logits(&w->model, &pass,
-                     mirrored(&w->be, cpl_tensor_2d(logits, CPL_F32, TEXT, vocab)), 0);
-    mirrors_end(&w->be);
-    cpl_tensor_arena_free(&arena);
-    return logits;
-}
 
 static void compare_logits(const cpl_generator *g, const float *want)
 {
@@ -50,7 +28,7 @@ static void check_cuts(cpl_model_settings config)
     static const int64_t chunks[] = {1, 4, 7, TEXT};
     world w;
     open_world(&w, config, CPL_F32);
-    float *want   = whole_logits(&w);
+    float *want   = plain_logits(&w.model, w.text, TEXT);
     int64_t vocab = config.vocab_size;
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
         for (int64_t first = 1; first < TEXT; first += 5) {
@@ -80,6 +58,29 @@ TEST(cache_changes_nothing)
     check_cuts(other);
 }
 
+/* ---- a tiny world and a generator of its model, for each of the following tests ---- */
+
+static world w;
+static cpl_generator g;
+
+static int begin(void **state)
+{
+    (void)state;
+    open_world(&w, tiny(), CPL_F32);
+    return cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4) != CPL_OK;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    cpl_generator_free(&g);
+    close_world(&w);
+    return 0;
+}
+
+TESTS_DO(before_each, begin);
+TESTS_DO(after_each, end);
+
 typedef struct heard {
     int32_t id[MOST_NEW];
     int64_t count, most;
@@ -98,11 +99,11 @@ static cpl_generate_settings greedy(void)
     return s;
 }
 
-static heard generate(cpl_generator *g, world *w, cpl_generate_settings s)
+static heard generate(cpl_generator *by, cpl_generate_settings s)
 {
     heard h = {.most = MOST_NEW};
     int64_t n_new;
-    assert_ok(cpl_generate(g, w->text, 6, &s, on_token, &h, &n_new));
+    assert_ok(cpl_generate(by, w.text, 6, &s, on_token, &h, &n_new));
     assert_int_equal(n_new, h.count);
     return h;
 }
@@ -117,12 +118,9 @@ static int32_t best_of(const float *logits, int64_t count)
 
 TEST(greedy_takes_the_largest)
 {
-    world w;
-    cpl_generator g, check;
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
+    cpl_generator check;
     assert_ok(cpl_generator_init(&check, &w.model, 6 + MOST_NEW, 3));
-    heard first = generate(&g, &w, greedy()), again = generate(&g, &w, greedy());
+    heard first = generate(&g, greedy()), again = generate(&g, greedy());
     assert_int_equal(first.count, MOST_NEW);
     assert_memory_equal(&first, &again, sizeof first);
     assert_ok(cpl_generator_feed(&check, w.text, 6));
@@ -131,46 +129,35 @@ TEST(greedy_takes_the_largest)
                          best_of(cpl_f32(seen(&w.be, check.logits)), w.model.config.vocab_size));
         assert_ok(cpl_generator_feed(&check, &first.id[i], 1));
     }
-    cpl_generator_free(&g);
     cpl_generator_free(&check);
-    close_world(&w);
 }
 
 TEST(seeds_reproduce)
 {
-    world w;
-    cpl_generator g, cut;
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
+    cpl_generator cut;
     assert_ok(cpl_generator_init(&cut, &w.model, 6 + MOST_NEW, 1));
     cpl_generate_settings s = greedy();
     s.temperature           = 3;
     s.seed                  = 11;
-    heard first = generate(&g, &w, s), again = generate(&g, &w, s), other = generate(&cut, &w, s);
+    heard first = generate(&g, s), again = generate(&g, s), other = generate(&cut, s);
     assert_memory_equal(&first, &again, sizeof first);
     assert_memory_equal(&first, &other, sizeof first);
     s.seed = 12;
-    other  = generate(&g, &w, s);
+    other  = generate(&g, s);
     assert_memory_not_equal(first.id, other.id, sizeof first.id);
-    cpl_generator_free(&g);
     cpl_generator_free(&cut);
-    close_world(&w);
 }
 
 /* Each token is drawn with the number of its own position: a text goes on in the same way when more
  * of it is given as the prompt, wherever that is cut. */
 TEST(draws_by_position)
 {
-    world w;
-    cpl_generator g;
     int32_t text[6 + MOST_NEW];
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
     cpl_generate_settings s = greedy();
     s.temperature           = 3;
     s.top_p                 = 0.9F;
     s.seed                  = 21;
-    heard all               = generate(&g, &w, s);
+    heard all               = generate(&g, s);
     memcpy(text, w.text, 6 * sizeof *text);
     memcpy(text + 6, all.id, sizeof all.id);
     for (int cut = 1; cut < MOST_NEW; cut++) {
@@ -180,8 +167,6 @@ TEST(draws_by_position)
         assert_int_equal(rest.count, MOST_NEW - cut);
         assert_memory_equal(rest.id, all.id + cut, (size_t)rest.count * sizeof *rest.id);
     }
-    cpl_generator_free(&g);
-    close_world(&w);
 }
 
 /* Pearson's statistic of counts that should be even; its mean is n - 1. */
@@ -198,16 +183,12 @@ TEST(draws_are_independent)
 {
     enum { SEEDS = 600, V = 61 };
     static int count[V], after[V], next_seed[V];
-    world w;
-    cpl_generator g;
     heard last = {0};
-    open_world(&w, tiny(), CPL_F32);
     w.be.ops->fill(&w.be, w.model.master.norm, 0);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
     cpl_generate_settings s = greedy();
     s.temperature           = 1;
     for (s.seed = 0; s.seed < SEEDS; s.seed++) {
-        heard h = generate(&g, &w, s);
+        heard h = generate(&g, s);
         for (int i = 0; i < MOST_NEW; i++) {
             count[h.id[i]]++;
             if (i) after[(h.id[i] - h.id[i - 1] + V) % V]++;
@@ -219,8 +200,6 @@ TEST(draws_are_independent)
     assert_true(chi_square(count, V, (double)SEEDS * MOST_NEW / V) < limit);
     assert_true(chi_square(after, V, (double)SEEDS * (MOST_NEW - 1) / V) < limit);
     assert_true(chi_square(next_seed, V, (double)(SEEDS - 1) * MOST_NEW / V) < limit);
-    cpl_generator_free(&g);
-    close_world(&w);
 }
 
 /* A top-p so small that one token reaches it is greedy at any temperature, and so is a temperature
@@ -228,19 +207,15 @@ TEST(draws_are_independent)
 TEST(temperature_and_top_p)
 {
     enum { DRAWS = 400 };
-    world w;
-    cpl_generator g;
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
-    heard want              = generate(&g, &w, greedy());
+    heard want              = generate(&g, greedy());
     cpl_generate_settings s = greedy();
     s.temperature           = 5;
     s.top_p                 = 1e-6F;
-    heard got               = generate(&g, &w, s);
+    heard got               = generate(&g, s);
     assert_memory_equal(&want, &got, sizeof want);
     s.temperature = 1e-4F;
     s.top_p       = 1;
-    got           = generate(&g, &w, s);
+    got           = generate(&g, s);
     assert_memory_equal(&want, &got, sizeof want);
     assert_ok(
         cpl_generate(&g, w.text, 6, &(cpl_generate_settings){.top_p = 1}, on_token, &got, NULL));
@@ -252,46 +227,36 @@ TEST(temperature_and_top_p)
     s.temperature = 1;
     s.max_tokens  = 1;
     int hits      = 0;
-    for (s.seed = 0; s.seed < DRAWS; s.seed++) hits += generate(&g, &w, s).id[0] == want.id[0];
+    for (s.seed = 0; s.seed < DRAWS; s.seed++) hits += generate(&g, s).id[0] == want.id[0];
     assert_near(hits, DRAWS * p, 5 * sqrt(DRAWS * p * (1 - p)));
-    cpl_generator_free(&g);
-    close_world(&w);
 }
 
 TEST(ends_where_it_should)
 {
-    world w;
-    cpl_generator g;
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 6));
-    heard all               = generate(&g, &w, greedy());
+    heard all               = generate(&g, greedy());
     cpl_generate_settings s = greedy();
     s.eos                   = all.id[3];
     int64_t before          = 0;
     while (all.id[before] != s.eos) before++;
-    assert_int_equal(generate(&g, &w, s).count, before);
+    assert_int_equal(generate(&g, s).count, before);
     s.eos        = -1;
     s.max_tokens = 0;
-    assert_int_equal(generate(&g, &w, s).count, 0);
+    assert_int_equal(generate(&g, s).count, 0);
     heard two = {.most = 2};
     int64_t n_new;
     s.max_tokens = MOST_NEW;
     assert_ok(cpl_generate(&g, w.text, 6, &s, on_token, &two, &n_new));
     assert_int_equal(n_new, 2);
     s.n_ids     = 5;
-    heard small = generate(&g, &w, s);
+    heard small = generate(&g, s);
     for (int i = 0; i < MOST_NEW; i++) assert_true(small.id[i] < 5);
-    cpl_generator_free(&g);
-    close_world(&w);
 }
 
 TEST(refuses_in_words)
 {
-    world w;
-    cpl_generator g;
     cpl_generate_settings s = greedy();
     heard h                 = {.most = MOST_NEW};
-    open_world(&w, tiny(), CPL_F32);
+    cpl_generator_free(&g);
     assert_fails(CPL_ERR_INPUT, "context is 40 (max_position_embeddings)",
                  cpl_generator_init(&g, &w.model, 41, 8));
     assert_ok(cpl_generator_init(&g, &w.model, 10, 8));
@@ -313,19 +278,13 @@ TEST(refuses_in_words)
     w.text[2] = 1;
     w.be.ops->fill(&w.be, cpl_tensor_range(w.model.master.norm, 0, 1), NAN);
     assert_fails(CPL_ERR_INPUT, "not finite", cpl_generate(&g, w.text, 6, &s, on_token, &h, NULL));
-    cpl_generator_free(&g);
-    close_world(&w);
 }
 
 TEST(allocates_nothing_while_it_runs)
 {
-    world w;
-    cpl_generator g;
-    open_world(&w, tiny(), CPL_F32);
-    assert_ok(cpl_generator_init(&g, &w.model, 6 + MOST_NEW, 4));
-    generate(&g, &w, greedy());
+    generate(&g, greedy());
     int64_t before = cpl_alloc_count();
-    generate(&g, &w, greedy());
+    generate(&g, greedy());
     assert_int_equal(cpl_alloc_count(), before);
     cpl_generator_free(&g);
     for (int nth = 1; nth < 3; nth++) {
@@ -337,5 +296,4 @@ TEST(allocates_nothing_while_it_runs)
         cpl_alloc_fail_at(0);
         cpl_generator_free(&g);
     }
-    close_world(&w);
 }

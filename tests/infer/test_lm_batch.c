@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "infer/generate.h"
-#include "support/plain_score.h"
+#include "support/plain_pass.h"
 #include "support/tiny_world.h"
 
 enum { WINDOW = 30, MOST = 24 };

@@ -3,7 +3,7 @@
 #include "eval/run/eval_model.h"
 
 #include "store/model_case.h"
-#include "support/plain_score.h"
+#include "support/plain_pass.h"
 
 enum { IDS = 384 }; /* of small.json, whose end-of-text id is 0 */
 
