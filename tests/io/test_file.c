@@ -19,14 +19,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "base/stop.h"
-#include "check.h"
-
-static char *in(const char *folder, const char *name)
-{
-    char *path = cpl_path_join(folder, name);
-    assert_non_null(path);
-    return path;
-}
+#include "support/files.h"
 
 static void assert_content(const char *path, const void *want, size_t length)
 {
@@ -59,7 +52,7 @@ static unsigned char *noise(size_t length)
 TEST(writes_and_reads_every_length)
 {
     const char *folder    = scratch_folder();
-    char *path            = in(folder, "a.bin");
+    const char *path      = in_folder(folder, "a.bin");
     unsigned char *bytes  = noise(3 * CPL_WRITER_BUFFER);
     const size_t around[] = LIST(0, 1, 4095, CPL_WRITER_BUFFER - 1, CPL_WRITER_BUFFER,
                                  CPL_WRITER_BUFFER + 1, 3 * CPL_WRITER_BUFFER);
@@ -79,15 +72,15 @@ TEST(writes_and_reads_every_length)
         }
     assert_only(folder, "a.bin");
     free(bytes);
-    cpl_free(path);
 }
 
 /* What no regular file is: refused at once where the name was found in a folder. */
 TEST(files_of_folders)
 {
     const char *folder = scratch_folder();
-    char *pipe = in(folder, "pipe"), *endless = in(folder, "endless"), *good = in(folder, "good");
-    cpl_text text = {0};
+    const char *pipe = in_folder(folder, "pipe"), *endless = in_folder(folder, "endless"),
+               *good = in_folder(folder, "good");
+    cpl_text text    = {0};
     alarm(20);
     assert_int_equal(mkfifo(pipe, 0600), 0);
     assert_int_equal(symlink("/dev/zero", endless), 0);
@@ -102,7 +95,6 @@ TEST(files_of_folders)
     assert_string_equal(text.bytes, "regular");
     alarm(0);
     cpl_text_free(&text);
-    cpl_free(pipe), cpl_free(endless), cpl_free(good);
 }
 
 /* Runs `command` in the background. */
@@ -118,7 +110,7 @@ static void later(const char *command, const char *path)
 TEST(files_of_users)
 {
     const char *folder = scratch_folder();
-    char *pipe         = in(folder, "pipe");
+    const char *pipe   = in_folder(folder, "pipe");
     cpl_text text      = {0};
     alarm(60);
     assert_int_equal(mkfifo(pipe, 0600), 0);
@@ -136,7 +128,6 @@ TEST(files_of_users)
     assert_fails(CPL_ERR_IO, "No such file", cpl_file_read_given(&text, pipe, 6));
     alarm(0);
     cpl_text_free(&text);
-    cpl_free(pipe);
 }
 
 static void ask_to_stop(int signal_number)
@@ -147,8 +138,8 @@ static void ask_to_stop(int signal_number)
 /* Nobody ever writes: only the request to stop ends the wait. */
 TEST(waiting_can_be_stopped)
 {
-    char *pipe    = in(scratch_folder(), "pipe");
-    cpl_text text = {0};
+    const char *pipe = in_folder(scratch_folder(), "pipe");
+    cpl_text text    = {0};
     assert_int_equal(mkfifo(pipe, 0600), 0);
     void (*before)(int) = signal(SIGALRM, ask_to_stop);
     alarm(1);
@@ -156,15 +147,15 @@ TEST(waiting_can_be_stopped)
     cpl_stop_request(0);
     signal(SIGALRM, before);
     cpl_text_free(&text);
-    cpl_free(pipe);
 }
 
 TEST(says_what_is_wrong)
 {
     const char *folder = scratch_folder();
-    char *path = in(folder, "a"), *link = in(folder, "link"), *pipe = in(folder, "pipe");
-    char *absent  = in(folder, "no/such");
-    cpl_text text = {0};
+    const char *path = in_folder(folder, "a"), *link = in_folder(folder, "link"),
+               *pipe   = in_folder(folder, "pipe");
+    const char *absent = in_folder(folder, "no/such");
+    cpl_text text      = {0};
     uint64_t length;
     int descriptor;
     char byte;
@@ -186,7 +177,6 @@ TEST(says_what_is_wrong)
     assert_fails(CPL_ERR_IO, "ends at byte 10", cpl_file_read_at(descriptor, &byte, 1, 10, path));
     close(descriptor);
     cpl_text_free(&text);
-    cpl_free(path), cpl_free(link), cpl_free(pipe), cpl_free(absent);
 }
 
 /* Writes `length` bytes over `path` while no file may grow beyond `limit`. */
@@ -207,7 +197,7 @@ static cpl_status write_with_limit(const char *path, const void *bytes, size_t l
 TEST(a_full_disk_leaves_the_old_file)
 {
     const char *folder   = scratch_folder();
-    char *path           = in(folder, "a");
+    const char *path     = in_folder(folder, "a");
     unsigned char *bytes = noise(1 << 20);
     assert_ok(cpl_file_write_atomic(path, "old", 3));
     const size_t limits[] = {0, 1, 4096, CPL_WRITER_BUFFER, (1 << 20) - 1};
@@ -220,13 +210,12 @@ TEST(a_full_disk_leaves_the_old_file)
     assert_ok(write_with_limit(path, bytes, 1 << 20, 1 << 20));
     assert_content(path, bytes, 1 << 20);
     free(bytes);
-    cpl_free(path);
 }
 
 TEST(abort_leaves_the_old_file)
 {
     const char *folder = scratch_folder();
-    char *path         = in(folder, "a");
+    const char *path   = in_folder(folder, "a");
     cpl_writer writer  = {0};
     cpl_writer_abort(&writer);
     assert_ok(cpl_file_write_atomic(path, "old", 3));
@@ -236,13 +225,12 @@ TEST(abort_leaves_the_old_file)
     cpl_writer_abort(&writer);
     assert_content(path, "old", 3);
     assert_only(folder, "a");
-    cpl_free(path);
 }
 
 TEST(leavings_of_a_killed_process_are_passed_by)
 {
     const char *folder = scratch_folder();
-    char *path         = in(folder, "a");
+    const char *path   = in_folder(folder, "a");
     cpl_writer first, second;
     assert_ok(cpl_writer_open(&first, path));
     unsigned number = (unsigned)atoi(strrchr(first.temporary, '-') + 1);
@@ -255,7 +243,6 @@ TEST(leavings_of_a_killed_process_are_passed_by)
     assert_ok(cpl_writer_commit(&second));
     cpl_writer_abort(&first);
     assert_content(path, "2", 1);
-    cpl_free(path);
 }
 
 TEST(folders)
@@ -268,12 +255,11 @@ TEST(folders)
     assert_int_equal(found.count, 0);
     cpl_paths_free(&found);
     for (int i = 0; i < 5; i++) {
-        char *path = in(folder, names[i]);
+        const char *path = in_folder(folder, names[i]);
         assert_false(cpl_path_exists(path));
         assert_ok(cpl_file_write_atomic(path, "", 0));
         assert_true(cpl_path_exists(path));
         assert_false(cpl_path_is_folder(path));
-        cpl_free(path);
     }
     assert_true(cpl_path_is_folder(folder));
     assert_ok(cpl_folder_list(&found, folder));
@@ -320,7 +306,7 @@ done:
 TEST(failing_allocations)
 {
     const char *folder = scratch_folder();
-    char *path         = in(folder, "a");
+    const char *path   = in_folder(folder, "a");
     assert_ok(cpl_file_write_atomic(path, "new", 3));
     cpl_status status = CPL_ERR_MEMORY;
     int64_t nth       = 0;
@@ -334,14 +320,13 @@ TEST(failing_allocations)
     }
     assert_ok(status);
     assert_true(nth > 5);
-    cpl_free(path);
 }
 
 /* Renaming over a pipe or a device would remove it. */
 TEST(only_regular_files_are_replaced)
 {
     const char *folder = scratch_folder();
-    char *pipe         = cpl_path_join(folder, "pipe");
+    const char *pipe   = in_folder(folder, "pipe");
     struct stat what;
     assert_int_equal(mkfifo(pipe, 0666), 0);
     assert_fails(CPL_ERR_IO, "not a regular file", cpl_file_write_atomic(pipe, "x", 1));
@@ -349,14 +334,13 @@ TEST(only_regular_files_are_replaced)
     assert_int_equal(stat(pipe, &what), 0);
     assert_true(S_ISFIFO(what.st_mode));
     assert_only(folder, "pipe");
-    cpl_free(pipe);
 }
 
 /* What was made goes, what was there or is in use stays. */
 TEST(folders_that_were_made_go_again)
 {
     const char *folder = scratch_folder();
-    char *deep = in(folder, "a/b//c/"), *beside = in(folder, "a/kept");
+    const char *deep = in_folder(folder, "a/b//c/"), *beside = in_folder(folder, "a/kept");
     size_t there = cpl_path_existing(deep);
     assert_int_equal(there, strlen(folder));
     for (int kept = 0; kept < 2; kept++) {
@@ -374,8 +358,6 @@ TEST(folders_that_were_made_go_again)
     assert_true(cpl_path_is_folder(deep));
     cpl_folder_empty(folder, NULL);
     assert_int_equal(cpl_path_existing(beside), strlen(folder));
-    cpl_free(deep);
-    cpl_free(beside);
 }
 
 enum { MANY_FILES = 150 };
@@ -397,20 +379,19 @@ static void fill(const char *folder, const char *name)
 static void assert_whole_or_gone(const char *folder, const char *name, const char *lock)
 {
     cpl_strings names = {0};
-    char *path        = in(folder, name);
+    const char *path  = in_folder(folder, name);
     if (cpl_path_exists(path)) {
         assert_ok(cpl_folder_list(&names, path));
         assert_int_equal(names.count, MANY_FILES);
         assert_true(cpl_path_exists(lock));
     }
     cpl_paths_free(&names);
-    cpl_free(path);
 }
 
 /* Killed while it empties a folder, a program leaves no half of what was in it under its name. */
 TEST(killed_while_emptying)
 {
-    char *folder = in(scratch_folder(), "emptied"), *lock = in(folder, "lock");
+    const char *folder = in_folder(scratch_folder(), "emptied"), *lock = in_folder(folder, "lock");
     int interrupted = 0;
     for (int kill_at = 0; kill_at < 20; kill_at++) {
         fill(folder, "a");
@@ -433,14 +414,12 @@ TEST(killed_while_emptying)
         assert_int_equal(rmdir(folder), 0);
     }
     assert_true(interrupted > 0);
-    cpl_free(folder);
-    cpl_free(lock);
 }
 
 /* Somebody who waits for a lock takes a new one where its file was removed, and hears a signal. */
 TEST(locks)
 {
-    char *path = in(scratch_folder(), "lock");
+    const char *path = in_folder(scratch_folder(), "lock");
     int mine, other;
     assert_ok(cpl_file_lock(&mine, path, false));
     assert_ok(cpl_file_lock(&other, path, false));
@@ -453,5 +432,4 @@ TEST(locks)
     assert_true(other >= 0 && cpl_path_exists(path));
     close(mine);
     close(other);
-    cpl_free(path);
 }

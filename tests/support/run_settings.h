@@ -1,8 +1,8 @@
-/* run_settings.h - the settings of a run: defaults with changes. */
+/* run_settings.h - the settings of a run: defaults with changes; its folder, and token ids for it. */
 #ifndef CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 #define CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 
-#include "check.h"
+#include "support/files.h"
 #include "train/config/settings.h"
 
 static inline cpl_settings default_settings(void)
@@ -35,6 +35,26 @@ static inline void drop(cpl_settings *settings)
     cpl_section sections[CPL_N_SECTIONS];
     cpl_settings_sections(sections);
     cpl_settings_free(settings, sections, CPL_N_SECTIONS);
+}
+
+/* The path of a run in a fresh folder; it is not there yet. */
+static inline const char *fresh_run(void)
+{
+    return in_folder(scratch_folder(), "run");
+}
+
+/* A file of `count` ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the
+ * place of an id that is not in the vocabulary; -1: none. */
+static inline const char *learnable_ids(int count, int vocabulary, int beyond)
+{
+    const char *path = in_folder(scratch_folder(), "ids.npy");
+    uint16_t *ids    = calloc((size_t)count, sizeof *ids);
+    for (int i = 0; i < count; i++)
+        ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (vocabulary - 1));
+    if (beyond >= 0) ids[beyond] = (uint16_t)vocabulary;
+    write_bytes(path, ids, (size_t)count * sizeof *ids);
+    free(ids);
+    return path;
 }
 
 #endif /* CPL_TESTS_SUPPORT_RUN_SETTINGS_H */

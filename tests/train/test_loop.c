@@ -20,28 +20,11 @@ static const char *const base[] =
          "train.lr=1e-2", "checkpoint.every=2", "eval.every=3", "log.every=1", "compute.dtype=f32",
          "compute.threads=2");
 
-/* A file of ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the place
- * of one that is not in the vocabulary; -1: none. */
-static const char *shard(int beyond)
-{
-    static char path[160];
-    uint16_t ids[TOKENS];
-    snprintf(path, sizeof path, "%s/ids.npy", scratch_folder());
-    for (int i = 0; i < TOKENS; i++)
-        ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (VOCABULARY - 1));
-    if (beyond >= 0) ids[beyond] = VOCABULARY;
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(ids, sizeof *ids, TOKENS, file), TOKENS);
-    fclose(file);
-    return path;
-}
-
 /* The same file for all runs. */
 static const char *ids_file(void)
 {
-    static char path[160];
-    if (!path[0]) snprintf(path, sizeof path, "%s", shard(-1));
+    static char path[512];
+    if (!path[0]) snprintf(path, sizeof path, "%s", learnable_ids(TOKENS, VOCABULARY, -1));
     return path;
 }
 
@@ -124,23 +107,13 @@ static cpl_status train(heard *h, const char *run, cpl_settings *settings,
     return cpl_train(&job, outcome);
 }
 
-static const char *in(const char *run, const char *name)
-{
-    static char paths[4][300];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", run, name);
-    return path;
-}
-
 TEST(one_run)
 {
-    char run[200];
+    const char *run       = fresh_run();
     heard h               = {0};
     cpl_settings settings = settings_of(NULL);
     cpl_train_outcome outcome;
     json_t *start = NULL;
-    snprintf(run, sizeof run, "%s/run", scratch_folder());
     assert_ok(train(&h, run, &settings, NULL, &outcome));
     assert_int_equal(outcome.step, STEPS);
     assert_false(outcome.stopped || h.out_of_order);
@@ -153,25 +126,24 @@ TEST(one_run)
     assert_int_equal(h.evaluated, 1u << 3 | 1u << 6);
     assert_near(h.loss[1], log(VOCABULARY), 0.1);
     assert_true(h.loss[STEPS] < h.loss[1] - 0.01);
-    assert_ok(cpl_json_load(&start, in(run, "start.json")));
+    assert_ok(cpl_json_load(&start, in_folder(run, "start.json")));
     assert_true(json_is_object(json_object_get(start, "settings")));
     assert_int_equal(json_array_size(json_object_get(start, "erc_clean")), 2);
     json_decref(start);
-    assert_int_equal(access(in(run, "last/model.safetensors"), F_OK), 0);
+    assert_int_equal(access(in_folder(run, "last/model.safetensors"), F_OK), 0);
     drop(&settings);
 }
 
 /* Two runs of six steps, one of which was cut after four: the same losses, bit for bit. */
 TEST(a_run_goes_on)
 {
-    char run[200];
+    const char *run = fresh_run();
     heard whole = {0}, first = {0}, second = {0};
     cpl_settings all = settings_of(NULL), part = settings_of("train.steps=6");
     cpl_settings more = settings_of(NULL);
     cpl_train_outcome outcome;
-    snprintf(run, sizeof run, "%s/whole", scratch_folder());
     assert_ok(train(&whole, run, &all, NULL, &outcome));
-    snprintf(run, sizeof run, "%s/parts", scratch_folder());
+    run = fresh_run();
     assert_ok(train(&first, run, &part, NULL, &outcome));
     /* back to step 4, as a run that was killed after it */
     char command[600];
@@ -190,11 +162,10 @@ TEST(a_run_goes_on)
 
 TEST(what_is_not_approved_leaves_nothing)
 {
-    char run[200];
+    const char *run       = fresh_run();
     heard h               = {.verdict = CPL_ERR_MEMORY};
     cpl_settings settings = settings_of(NULL);
     cpl_train_outcome outcome;
-    snprintf(run, sizeof run, "%s/none", scratch_folder());
     assert_fails(CPL_ERR_MEMORY, "not approved", train(&h, run, &settings, NULL, &outcome));
     assert_int_not_equal(access(run, F_OK), 0);
     assert_int_equal(h.began + h.stepped + h.n_saved, 0);
@@ -204,11 +175,10 @@ TEST(what_is_not_approved_leaves_nothing)
 /* A file of ids does not name its vocabulary: the model's is the bound. */
 TEST(ids_beyond_the_model_are_refused)
 {
-    char run[200];
+    const char *run       = fresh_run();
     heard h               = {0};
     cpl_settings settings = settings_of("model.vocab_size=32");
     cpl_train_outcome outcome;
-    snprintf(run, sizeof run, "%s/beyond", scratch_folder());
     assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
     assert_int_equal(h.stepped, 0);
     drop(&settings);
@@ -219,11 +189,11 @@ TEST(a_step_reads_its_batch)
 {
     cpl_train_outcome outcome;
     for (int step = 1; step <= STEPS; step++) {
-        char run[200];
+        const char *run       = fresh_run();
         heard h               = {0};
         cpl_settings settings = settings_of("data.shuffle=false");
-        set_data(&settings, "train", shard((step - 1) * BATCH_TOKENS + 7));
-        snprintf(run, sizeof run, "%s/run", scratch_folder());
+        set_data(&settings, "train",
+                 learnable_ids(TOKENS, VOCABULARY, (step - 1) * BATCH_TOKENS + 7));
         assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
         assert_int_equal(h.stepped, step - 1);
         assert_int_equal(outcome.step, step - 1);
@@ -235,18 +205,18 @@ TEST(a_step_reads_its_batch)
  * after as many in a row as train.max_skipped. */
 TEST(steps_that_are_not_finite_are_skipped)
 {
-    char run[200], line[4096];
+    const char *run = fresh_run();
+    char line[4096];
     heard h               = {0};
     cpl_settings settings = settings_of("z.weight=1e300");
     cpl_train_outcome outcome;
     set(&settings, "train.max_skipped=3");
     set(&settings, "checkpoint.every=1");
-    snprintf(run, sizeof run, "%s/run", scratch_folder());
     assert_fails(CPL_ERR_INPUT, "3 steps in a row", train(&h, run, &settings, NULL, &outcome));
     assert_non_null(strstr(cpl_last_error(), "no checkpoint was saved yet"));
     assert_int_equal(h.stepped, 3);
     assert_int_equal(h.n_saved, 0);
-    FILE *file = fopen(in(run, "metrics.jsonl"), "r");
+    FILE *file = fopen(in_folder(run, "metrics.jsonl"), "r");
     assert_non_null(file);
     for (int skipped = 1; skipped <= 3; skipped++) {
         assert_non_null(fgets(line, sizeof line, file));
@@ -262,14 +232,13 @@ TEST(steps_that_are_not_finite_are_skipped)
  * for its figures and for held-out loss. */
 TEST(a_step_waits_once)
 {
-    char run[200];
+    const char *run       = fresh_run();
     heard h               = {0};
     cpl_settings settings = settings_of("log.every=100");
     cpl_train_outcome outcome;
     set(&settings, "eval.every=0");
     set(&settings, "checkpoint.every=0");
     set(&settings, "train.micro_batch=2");
-    snprintf(run, sizeof run, "%s/waits", scratch_folder());
     const bool is_given = getenv("COUPLET_TEST_BACKEND") != NULL;
     setenv("COUPLET_TEST_BACKEND", "late", 0);
     assert_ok(train(&h, run, &settings, NULL, &outcome));

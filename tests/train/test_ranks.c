@@ -23,19 +23,11 @@ static const char *const base[] =
          "train.lr=1e-2", "checkpoint.every=0", "eval.every=10", "log.every=4", "compute.dtype=f32",
          "compute.threads=1");
 
-/* A file of ids that a model can learn: each is the one before it plus 1 or 2. */
+/* The same file for all runs. */
 static const char *ids_file(void)
 {
-    static char path[160];
-    uint16_t ids[TOKENS];
-    if (path[0]) return path;
-    snprintf(path, sizeof path, "%s/ids.npy", scratch_folder());
-    for (int i = 0; i < TOKENS; i++)
-        ids[i] = (uint16_t)(i % 61 == 0 ? 0 : 1 + (ids[i - 1] + 1 + i * 7 % 2) % (VOCABULARY - 1));
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(ids, sizeof *ids, TOKENS, file), TOKENS);
-    fclose(file);
+    static char path[512];
+    if (!path[0]) snprintf(path, sizeof path, "%s", learnable_ids(TOKENS, VOCABULARY, -1));
     return path;
 }
 
@@ -149,15 +141,6 @@ static result train(const char *run, mesh shape, const char *const *extra)
     result r       = run_all(&job);
     if (r.status != CPL_OK) fail_msg("%d x %d: %s", shape.ranks, shape.experts, r.sentence);
     return r;
-}
-
-static const char *fresh_run(void)
-{
-    static char paths[32][200];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 32];
-    snprintf(path, sizeof paths[0], "%s/run", scratch_folder());
-    return path;
 }
 
 /* ---- comparing ---- */

@@ -3,14 +3,13 @@
 
 #include <sys/wait.h>
 
-#include "check.h"
+#include "support/files.h"
 
-static char *run_path(const char *name)
+SCRATCH_FOLDER(home);
+
+static const char *run_path(const char *name)
 {
-    static char home[128], path[300];
-    if (!home[0]) snprintf(home, sizeof home, "%s", scratch_folder());
-    snprintf(path, sizeof path, "%s/%s", home, name);
-    return path;
+    return in_folder(home, name);
 }
 
 static bool is_there(const char *path)
@@ -71,22 +70,14 @@ TEST(other_folders_are_refused)
     assert_false(is_there(run_path("none")));
 }
 
-static void put(const char *name, const char *content)
-{
-    FILE *file = fopen(run_path(name), "w");
-    assert_non_null(file);
-    fputs(content, file);
-    fclose(file);
-}
-
 /* Metrics without a checkpoint are those of a run whose checkpoints are gone, unless none was saved
  * yet; what is refused stays as it is. */
 TEST(a_run_without_checkpoint)
 {
     cpl_run run;
     assert_ok(cpl_run_open(&run, run_path("early"), 1));
-    put("early/config.yaml", "");
-    put("early/metrics.jsonl", "{}\n");
+    write_string(run_path("early/config.yaml"), "");
+    write_string(run_path("early/metrics.jsonl"), "{}\n");
     cpl_run_keep(&run);
     cpl_run_close(&run);
     assert_ok(cpl_run_open(&run, run_path("early"), 0));
@@ -98,7 +89,7 @@ TEST(a_run_without_checkpoint)
                  cpl_run_open(&run, run_path("early"), 0));
     assert_false(is_there(run_path("early/lock")));
     assert_int_equal(unlink(run_path("early/metrics.jsonl")), 0);
-    put("early/metrics.jsonl.gz", "");
+    write_string(run_path("early/metrics.jsonl.gz"), "");
     assert_fails(CPL_ERR_INPUT, "metrics.jsonl.gz and no checkpoint",
                  cpl_run_open(&run, run_path("early"), 0));
     assert_int_equal(mkdir(run_path("early/step-000002"), 0700), 0);
@@ -107,7 +98,7 @@ TEST(a_run_without_checkpoint)
     assert_fails(CPL_ERR_INPUT, "holds a run already (step-000002)",
                  cpl_run_open(&run, run_path("early"), 1));
     assert_null(strstr(cpl_last_error(), "--resume")); /* which would be refused too */
-    put("early/config.yaml", "");
+    write_string(run_path("early/config.yaml"), "");
     assert_fails(CPL_ERR_INPUT, "holds a run", cpl_run_check_place(run_path("early")));
     assert_null(strstr(cpl_last_error(), "--resume")); /* nor with packed metrics */
     assert_int_equal(unlink(run_path("early/metrics.jsonl.gz")), 0);
@@ -131,7 +122,6 @@ TEST(links_are_tried)
 TEST(lines_are_appended_and_counted)
 {
     cpl_run run;
-    char text[64] = "";
     assert_ok(cpl_run_open(&run, run_path("lines"), 1));
     assert_ok(cpl_run_open_metrics(&run, 0, -1, NULL));
     for (int step = 1; step <= 3; step++)
@@ -145,11 +135,9 @@ TEST(lines_are_appended_and_counted)
     assert_int_equal(run.lines, 2);
     assert_ok(cpl_run_log(&run, json_pack("{s:i}", "step", 9)));
     cpl_run_close(&run);
-    FILE *file = fopen(run_path("lines/metrics.jsonl"), "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    for (char *c = text; *c; c++) /* whatever the spaces are */
+    cpl_text text = read_bytes(run_path("lines/metrics.jsonl"));
+    for (char *c = text.bytes; *c; c++) /* whatever the spaces are */
         if (*c == ' ') memmove(c, c + 1, strlen(c));
-    assert_string_equal(text, "{\"step\":1}\n{\"step\":2}\n{\"step\":9}\n");
+    assert_string_equal(text.bytes, "{\"step\":1}\n{\"step\":2}\n{\"step\":9}\n");
+    cpl_text_free(&text);
 }
