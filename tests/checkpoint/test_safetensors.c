@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "base/arena.h"
 #include "base/rng.h"
-#include "check.h"
+#include "support/files.h"
+#include "support/scarce.h"
 #include "tensor/numbers.h"
 
 static const char *path(void)
@@ -18,14 +18,6 @@ static const char *path(void)
     static char name[128];
     if (!name[0]) snprintf(name, sizeof name, "%s/t.safetensors", scratch_folder());
     return name;
-}
-
-static void write_bytes(const char *name, const void *bytes, size_t length)
-{
-    FILE *file = fopen(name, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* A file of N = `n`, the header text and `data` zero bytes. */
@@ -424,16 +416,9 @@ TEST(failing_allocations)
 {
     unsigned char good[1024];
     write_bytes(path(), good, good_file(good));
-    cpl_status status = CPL_ERR_MEMORY;
-    int64_t nth       = 0;
-    while (status != CPL_OK && nth < 100) {
-        cpl_alloc_fail_at(++nth);
-        status = use(path());
-        cpl_alloc_fail_at(0);
-        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
-    }
-    assert_ok(status);
-    assert_true(nth > 6);
+    scarce s = {0};
+    while (scarce_begin(&s)) scarce_end(&s, use(path()));
+    assert_true(s.nth > 6);
 }
 
 /* As many tensors as the largest published checkpoints have. */

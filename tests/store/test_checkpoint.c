@@ -10,6 +10,7 @@
 #include "io/paths.h"
 #include "store/hf.h"
 #include "store/model_case.h"
+#include "support/scarce.h"
 
 static const cpl_hf_tokens no_tokens = {.pad = -1, .bos = -1};
 
@@ -275,34 +276,20 @@ TEST(full_disk)
 TEST(no_memory)
 {
     world a = world_of(1), b = world_of(2);
-    const char *run   = scratch_folder();
-    cpl_status status = CPL_ERR_MEMORY;
+    const char *run = scratch_folder();
     assert_ok(save(run, &a, 1, 1));
-    for (int64_t n = 1; status != CPL_OK; n += 3) { /* every save waits for the disk */
-        cpl_alloc_fail_at(n);
-        status = save(run, &b, 2, 1);
-        cpl_alloc_fail_at(0);
-        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
-        if (status != CPL_OK) {
-            char *folder = NULL;
-            bool checked = false;
-            assert_ok(cpl_run_dir_last(&folder, run));
-            assert_ok(cpl_run_dir_verify(folder, &checked));
-            assert_true(checked);
-            cpl_free(folder);
-        }
-        assert_true(n < 2000);
+    for (scarce s = {0}; scarce_begin(&s); s.nth += 2) { /* every save waits for the disk */
+        char *last   = NULL;
+        bool checked = false;
+        scarce_end(&s, save(run, &b, 2, 1));
+        assert_ok(cpl_run_dir_last(&last, run));
+        assert_ok(cpl_run_dir_verify(last, &checked));
+        assert_true(checked);
+        cpl_free(last);
     }
     assert_last(run, 2, &b);
-    status       = CPL_ERR_MEMORY;
     char *folder = in_folder(run, "step-000002");
-    for (int64_t n = 1; status != CPL_OK; n++) {
-        cpl_alloc_fail_at(n);
-        status = load(folder, &b);
-        cpl_alloc_fail_at(0);
-        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
-        assert_true(n < 2000);
-    }
+    for (scarce s = {0}; scarce_begin(&s);) scarce_end(&s, load(folder, &b));
     world_gone(&a);
     world_gone(&b);
 }

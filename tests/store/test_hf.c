@@ -4,6 +4,7 @@
 
 #include "io/paths.h"
 #include "store/model_case.h"
+#include "support/scarce.h"
 #include "support/warnings.h"
 
 static const cpl_hf_tokens no_tokens = {.pad = 1, .bos = -1};
@@ -587,25 +588,16 @@ TEST(no_memory)
     model_case *m        = model_drawn(&c, 9);
     const char *folder   = scratch_folder();
     assert_ok(cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json")));
-    cpl_status status = CPL_ERR_MEMORY;
-    for (int64_t n = 1; status != CPL_OK; n++) {
-        cpl_hf *hf = NULL;
-        cpl_alloc_fail_at(n);
-        status = cpl_hf_open(&hf, folder, NULL);
+    for (scarce s = {0}; scarce_begin(&s);) {
+        cpl_hf *hf        = NULL;
+        cpl_status status = cpl_hf_open(&hf, folder, NULL);
         if (status == CPL_OK) status = cpl_hf_load(hf, &m->model);
-        cpl_alloc_fail_at(0);
+        scarce_end(&s, status);
         cpl_hf_close(hf);
-        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
-        assert_true(n < 5000);
     }
-    status = CPL_ERR_MEMORY;
-    for (int64_t n = 1; status != CPL_OK; n++) {
-        cpl_alloc_fail_at(n);
-        status = cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json"));
-        cpl_alloc_fail_at(0);
-        assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
-        assert_true(n < 5000);
-    }
+    for (scarce s = {0}; scarce_begin(&s);)
+        scarce_end(
+            &s, cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json")));
     assert_loads(folder, m, CPL_SAFETENSORS_F32);
     model_gone(m);
 }
