@@ -148,22 +148,9 @@ done:
     return status;
 }
 
-static cpl_status put_bytes(void *ctx, cpl_writer *file, const void *data, size_t bytes)
-{
-    (void)ctx;
-    cpl_writer_put(file, data, bytes);
-    return CPL_OK;
-}
-
 cpl_status cpl_safetensors_write(const char *path, const cpl_safetensors_tensor *tensors,
-                                 int64_t count, const char *format)
-{
-    return cpl_safetensors_write_by(path, tensors, count, format, put_bytes, NULL);
-}
-
-cpl_status cpl_safetensors_write_by(const char *path, const cpl_safetensors_tensor *tensors,
-                                    int64_t count, const char *format, cpl_safetensors_put *put,
-                                    void *ctx)
+                                 int64_t count, const char *format, cpl_safetensors_put *put,
+                                 void *ctx)
 {
     cpl_status status = CPL_OK;
     cpl_text header   = {0};

@@ -11,30 +11,27 @@
 #include "checkpoint/safetensors.h"
 #include "io/file.h"
 
-/* A tensor to be written; everything is borrowed. */
+/* Describes a tensor to be written. Everything is borrowed. */
 typedef struct cpl_safetensors_tensor {
     const char *name;
     cpl_safetensors_dtype dtype;
     int rank;
     const int64_t *shape; /* [rank] */
-    const void *data;     /* elements in C order */
+    const void *data;     /* passed to `put`, which writes the elements in C order */
 } cpl_safetensors_tensor;
 
-/* Writes the tensors [count]. `format` is the value of "format" in `__metadata__` (readers of
- * Hugging Face files expect "pt"); NULL: no metadata. Errors: a name that is not UTF-8, is
- * `__metadata__` or occurs twice, a negative dimension, a size beyond 64 bits or not of whole
- * bytes, a header above CPL_SAFETENSORS_MAX_HEADER. After a failure no new file is left and an
- * existing file is unchanged. */
+/* Writes the `bytes` bytes of the tensor with this `data` to the file. */
+typedef cpl_status cpl_safetensors_put(void *ctx, cpl_writer *file, const void *data, size_t bytes);
+
+/* Writes the tensors [count], the elements of each by `put`, whose failure is returned. `format` is
+ * the value of "format" in `__metadata__` (readers of Hugging Face files expect "pt"); NULL: no
+ * metadata. Errors: a name that is not UTF-8, is `__metadata__` or occurs twice, a negative
+ * dimension, a size beyond 64 bits or not of whole bytes, a header above
+ * CPL_SAFETENSORS_MAX_HEADER. After a failure no new file is left and an existing file is
+ * unchanged. */
 CPL_NODISCARD cpl_status cpl_safetensors_write(const char *path,
                                                const cpl_safetensors_tensor *tensors, int64_t count,
-                                               const char *format);
-
-/* As cpl_safetensors_write, for tensors whose elements are not in memory: `put` writes the `bytes`
- * bytes of the tensor with this `data` to the file. Its failure is returned. */
-typedef cpl_status cpl_safetensors_put(void *ctx, cpl_writer *file, const void *data, size_t bytes);
-CPL_NODISCARD cpl_status cpl_safetensors_write_by(const char *path,
-                                                  const cpl_safetensors_tensor *tensors,
-                                                  int64_t count, const char *format,
-                                                  cpl_safetensors_put *put, void *ctx);
+                                               const char *format, cpl_safetensors_put *put,
+                                               void *ctx);
 
 #endif /* CPL_CHECKPOINT_SAFETENSORS_WRITER_H */

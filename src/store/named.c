@@ -94,8 +94,7 @@ cpl_status cpl_named_write(cpl_named_list *list, const char *path)
         tensors[i]         = (cpl_safetensors_tensor){n->name, CPL_SAFETENSORS_F32, n->tensor.rank,
                                                       n->tensor.shape, &n->tensor};
     }
-    cpl_status status =
-        cpl_safetensors_write_by(path, tensors, list->count, "pt", put_tensor, list);
+    cpl_status status = cpl_safetensors_write(path, tensors, list->count, "pt", put_tensor, list);
     cpl_free(tensors);
     return status;
 }

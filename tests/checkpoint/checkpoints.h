@@ -4,8 +4,8 @@
 
 #include "base/text.h"
 #include "check.h"
-#include "checkpoint/safetensors_writer.h"
 #include "io/file.h"
+#include "support/tensors.h"
 
 /* folder/name; one of a few static buffers. */
 static inline const char *at(const char *folder, const char *name)
@@ -38,7 +38,7 @@ static inline void tensor_file(const char *path, const char *letters, float valu
         tensors[count] =
             (cpl_safetensors_tensor){names[count], CPL_SAFETENSORS_F32, 1, &two, data[count]};
     }
-    assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
+    assert_ok(write_tensors(path, tensors, count, NULL));
 }
 
 /* A safetensors file of `count` tensors without elements, each with `prefix` and a number for a name. */

@@ -7,13 +7,13 @@
 
 #include "base/arena.h"
 #include "check.h"
-#include "checkpoint/safetensors_writer.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/model.h"
 #include "store/hf_config.h"
 #include "store/named.h"
 #include "support/mirror.h"
+#include "support/tensors.h"
 #include "tensor/backend/backend.h"
 
 /* d = 24 in 4 heads and 2 key/value heads, D = 10, 5 experts of which 2, 2 layers, 37 rows: no two
@@ -66,6 +66,27 @@ static inline cpl_named_list names_of(model_case *m)
     cpl_named_list list = {.be = &m->be};
     assert_ok(cpl_named_params(&list, &m->model.master, &m->model.config, ""));
     return list;
+}
+
+/* Adds the experts of layer l as two fused tensors. The caller frees the result after the list. */
+static inline float *add_fused(cpl_named_list *list, model_case *m, int64_t l)
+{
+    char name[128];
+    const cpl_layer_params *w = &m->model.master.layer[l];
+    const int64_t n = w->w_gate.shape[0], rows = w->w_gate.shape[1], cols = w->w_gate.shape[2];
+    const int64_t each = rows * cols;
+    float *both        = malloc((size_t)(2 * n * each) * sizeof *both);
+    const float *gate = cpl_f32(seen(&m->be, w->w_gate)), *up = cpl_f32(seen(&m->be, w->w_up));
+    for (int64_t e = 0; e < n; e++) {
+        memcpy(both + 2 * e * each, gate + e * each, (size_t)each * sizeof *both);
+        memcpy(both + (2 * e + 1) * each, up + e * each, (size_t)each * sizeof *both);
+    }
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
+    assert_ok(cpl_named_add(list, name,
+                            mirrored(&m->be, cpl_tensor_3d(both, CPL_F32, n, 2 * rows, cols))));
+    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
+    assert_ok(cpl_named_add(list, name, w->w_down));
+    return both;
 }
 
 /* Both have the same numbers, bit for bit, or rounded to `dtype` of a file. */
@@ -146,7 +167,7 @@ static inline void write_part(const cpl_named_list *list, const char *path,
         void *data       = converted(dtype, cpl_f32(seen(list->be, *t)), cpl_tensor_count(*t));
         tensors[count++] = (cpl_safetensors_tensor){n->name, dtype, t->rank, t->shape, data};
     }
-    assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
+    assert_ok(write_tensors(path, tensors, count, NULL));
     for (int64_t i = 0; i < count; i++) free((void *)(uintptr_t)tensors[i].data);
     free(tensors);
 }

@@ -231,26 +231,6 @@ TEST(chat_templates)
 
 /* ---- other forms of the same model ---- */
 
-/* The experts of layer l as two fused tensors. */
-static void fuse_layer(cpl_named_list *list, model_case *m, int64_t l, float *both)
-{
-    const cpl_model_settings *c = &m->model.config;
-    const cpl_layer_params *p   = &m->model.master.layer[l];
-    const int64_t n = c->n_experts, each = c->d_expert * c->d_model;
-    const float *gate = cpl_f32(seen(&m->be, p->w_gate)), *up = cpl_f32(seen(&m->be, p->w_up));
-    char name[100];
-    for (int64_t e = 0; e < n; e++) {
-        memcpy(both + 2 * e * each, gate + e * each, (size_t)each * sizeof *both);
-        memcpy(both + (2 * e + 1) * each, up + e * each, (size_t)each * sizeof *both);
-    }
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
-    assert_ok(cpl_named_add(
-        list, name,
-        mirrored(&m->be, cpl_tensor_3d(both, CPL_F32, n, 2 * c->d_expert, c->d_model))));
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, p->w_down));
-}
-
 static bool no_expert(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
 {
     (void)ctx, (void)index, (void)param;
@@ -273,19 +253,17 @@ TEST(fused_experts_give_the_same_file)
     const cpl_model_settings c = config_of(&variants[0]);
     model_case *m              = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "one.gguf");
-    const char *other  = in_folder(folder, "other.gguf");
-    const int64_t each = c.d_expert * c.d_model;
-    float *both        = malloc((size_t)(c.n_layers * c.n_experts * 2 * each) * sizeof *both);
+    const char *other = in_folder(folder, "other.gguf");
+    float *fused[2];
     cpl_gguf_export done;
     cpl_named_list list = {.be = &m->be};
     assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, &done, NULL));
     assert_ok(cpl_named_some(&list, &m->model.master, &c, "", no_expert, NULL));
-    for (int64_t l = 0; l < c.n_layers; l++)
-        fuse_layer(&list, m, l, both + l * c.n_experts * 2 * each);
+    for (int64_t l = 0; l < 2; l++) fused[l] = add_fused(&list, m, l);
     assert_ok(cpl_named_write(&list, in_folder(folder, "model.safetensors")));
     assert_ok(export_to(other, folder, CPL_FORMAT_Q8_0, &done, NULL));
     assert_same_files(path, other);
     cpl_named_free(&list);
-    free(both);
+    for (int64_t l = 0; l < 2; l++) free(fused[l]);
     model_gone(m);
 }

@@ -85,25 +85,6 @@ TEST(sharded)
     model_gone(m);
 }
 
-static void add_fused(cpl_named_list *list, model_case *m, int64_t l, float **kept)
-{
-    char name[128];
-    const cpl_layer_params *w = &m->model.master.layer[l];
-    int64_t n = w->w_gate.shape[0], rows = w->w_gate.shape[1], cols = w->w_gate.shape[2];
-    int64_t each = rows * cols;
-    float *both = *kept = malloc((size_t)(2 * n * each) * sizeof *both);
-    const float *gate = cpl_f32(seen(&m->be, w->w_gate)), *up = cpl_f32(seen(&m->be, w->w_up));
-    for (int64_t e = 0; e < n; e++) {
-        memcpy(both + 2 * e * each, gate + e * each, (size_t)each * 4);
-        memcpy(both + (2 * e + 1) * each, up + e * each, (size_t)each * 4);
-    }
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.gate_up_proj", (int)l);
-    assert_ok(cpl_named_add(list, name,
-                            mirrored(&m->be, cpl_tensor_3d(both, CPL_F32, n, 2 * rows, cols))));
-    snprintf(name, sizeof name, "model.layers.%d.mlp.experts.down_proj", (int)l);
-    assert_ok(cpl_named_add(list, name, w->w_down));
-}
-
 /* Layer 0 fused, layer 1 fused or one tensor an expert. */
 TEST(fused_experts)
 {
@@ -118,7 +99,7 @@ TEST(fused_experts)
             if (!expert || (!all && strstr(n->name, "layers.1")))
                 assert_ok(cpl_named_add(&list, n->name, n->tensor));
         }
-        for (int64_t l = 0; l <= all; l++) add_fused(&list, m, l, &kept[l]);
+        for (int64_t l = 0; l <= all; l++) kept[l] = add_fused(&list, m, l);
         const char *folder = folder_with_config(m);
         write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, NULL);
         assert_loads(folder, m, CPL_SAFETENSORS_F32);

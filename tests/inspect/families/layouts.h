@@ -11,8 +11,8 @@
 #include <math.h>
 
 #include "check.h"
-#include "checkpoint/safetensors_writer.h"
 #include "io/file.h"
+#include "support/tensors.h"
 
 /* How gate and up of an expert share tensors. */
 typedef enum layout_kind {
@@ -461,7 +461,7 @@ static inline void layout_write_file(const layout_files *f, const char *path, in
     for (int i = shard; i < f->count; i += shards)
         tensors[count++] = (cpl_safetensors_tensor){f->all[i].name, f->all[i].dtype, f->all[i].rank,
                                                     f->all[i].shape, f->all[i].data};
-    assert_ok(cpl_safetensors_write(path, tensors, count, NULL));
+    assert_ok(write_tensors(path, tensors, count, NULL));
     free(tensors);
 }
 
