@@ -2,86 +2,25 @@
  * order, whatever the layout; and what it finds is what it finds in the local files. */
 #include "inspect/families/layout_list.h"
 #include "inspect/inspect_case.h"
-
-/* An origin that hands out local files and holds every read against the plan. */
-typedef struct spy_file {
-    cpl_source source;
-    cpl_source *local;
-} spy_file;
+#include "support/passing_origin.h"
 
 static cpl_source_pieces planned;
 static int64_t next_piece;
 static bool is_planned;
 
-static cpl_status spy_read_at(const cpl_source *source, void *out, size_t bytes, uint64_t offset)
+/* Every reading must be the next one of the plan. */
+static void check_reading(const cpl_source *source, size_t bytes, uint64_t offset)
 {
-    if (is_planned) {
-        assert_true(next_piece < planned.count);
-        const cpl_source_piece *piece = &planned.at[next_piece++];
-        assert_ptr_equal(piece->source, source);
-        assert_int_equal(piece->offset, offset);
-        assert_int_equal(piece->bytes, bytes);
-    }
-    return cpl_source_read_at(((const spy_file *)source)->local, out, bytes, offset);
+    if (!is_planned) return;
+    assert_true(next_piece < planned.count);
+    const cpl_source_piece *piece = &planned.at[next_piece++];
+    assert_ptr_equal(piece->source, source);
+    assert_int_equal(piece->offset, offset);
+    assert_int_equal(piece->bytes, bytes);
 }
 
-static void spy_prefetch(const cpl_source *source, uint64_t offset, size_t bytes)
+static void keep_plan(cpl_origin_plan *plan, const cpl_source_pieces *pieces)
 {
-    (void)source, (void)offset, (void)bytes;
-}
-
-static void spy_close(cpl_source *source)
-{
-    cpl_source_close(((spy_file *)source)->local);
-    cpl_free(source->path);
-    cpl_free(source);
-}
-
-static cpl_status spy_open(const cpl_origin *origin, cpl_source **source, const char *path)
-{
-    static const cpl_source_ops ops = {spy_read_at, spy_prefetch, spy_close};
-    cpl_source *local;
-    (void)origin;
-    CPL_TRY(cpl_origin_open(NULL, &local, path));
-    spy_file *file = cpl_alloc(sizeof *file);
-    *file          = (spy_file){{&ops, cpl_text_copy(path), local->length}, local};
-    *source        = &file->source;
-    return CPL_OK;
-}
-
-static cpl_status spy_read(const cpl_origin *origin, cpl_text *out, const char *path, size_t most)
-{
-    (void)origin;
-    return cpl_origin_read(NULL, out, path, most);
-}
-
-static cpl_status spy_exists(const cpl_origin *origin, bool *there, const char *path)
-{
-    (void)origin;
-    return cpl_origin_exists(NULL, there, path);
-}
-
-static cpl_status spy_list(const cpl_origin *origin, cpl_strings *names, const char *folder)
-{
-    (void)origin;
-    return cpl_origin_list(NULL, names, folder);
-}
-
-static bool spy_is_folder(const cpl_origin *origin, const char *path)
-{
-    (void)origin;
-    return cpl_origin_is_folder(NULL, path);
-}
-
-static void spy_expect(const cpl_origin *origin, const cpl_strings *paths)
-{
-    (void)origin, (void)paths;
-}
-
-static cpl_status spy_plan(const cpl_origin *origin, cpl_origin_plan *plan,
-                           const cpl_source_pieces *pieces)
-{
-    (void)origin;
     assert_false(is_planned);
     is_planned = true;
     for (int64_t i = 0; i < pieces->count; i++) {
@@ -90,12 +29,11 @@ static cpl_status spy_plan(const cpl_origin *origin, cpl_origin_plan *plan,
         assert_ok(cpl_source_pieces_add(&planned, p->source, p->offset, p->bytes));
         plan->bytes += (double)p->bytes;
     }
-    return CPL_OK;
 }
 
-static const cpl_origin_ops spy_ops = {spy_open,      spy_read,   spy_exists, spy_list,
-                                       spy_is_folder, spy_expect, spy_plan};
-static const cpl_origin spy         = {.ops = &spy_ops, .lists = true, .memory_bytes = 12345};
+static passing_origin spy = {.origin = {.ops = &passing_ops, .lists = true, .memory_bytes = 12345},
+                             .see_reading = check_reading,
+                             .see_plan    = keep_plan};
 
 static void inspect_both(const char *folder, cpl_inspect_options o, cpl_inspect_cost *cost)
 {
@@ -103,7 +41,7 @@ static void inspect_both(const char *folder, cpl_inspect_options o, cpl_inspect_
     cpl_inspect_cost local;
     assert_ok(cpl_inspect_open(&here, &local, folder, &o, NULL));
     assert_ok(cpl_inspect_run(&here));
-    o.origin   = &spy;
+    o.origin   = &spy.origin;
     is_planned = false;
     next_piece = 0;
     assert_ok(cpl_inspect_open(&there, cost, folder, &o, NULL));
