@@ -1,6 +1,5 @@
-/* coupling_fixture.h - reports of coupling made by hand: random matrices whose diagonal is lifted,
- * with figures computed plainly from them. For tests of what shows reports, not of what
- * measures. */
+/* coupling_fixture.h - reports of coupling of random matrices whose diagonal is lifted. They are for
+ * tests of how a report is shown; the figures come from the functions that an inspection calls. */
 #ifndef CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 #define CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 
@@ -46,116 +45,22 @@ static inline void *fixture_take(int64_t count, size_t size)
     return made;
 }
 
-static inline double fixture_erc(const float *M, const int *pairing, int64_t n, double alpha)
+/* The figures of M, as an inspection sets them. */
+static inline void fixture_compare(cpl_layer_report *layer, const cpl_inspect_options *o)
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double own = M[i * n + pairing[i]];
-            if (i == j) continue;
-            sum += fmax(M[i * n + pairing[j]] - alpha * own, 0);
-            sum += fmax(M[j * n + pairing[i]] - alpha * own, 0);
-        }
-    return sum / (double)(n * n);
-}
-
-static inline int fixture_order(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static inline void fixture_ratios(cpl_null_model_ratios *out, const float *M, int64_t n)
-{
-    double *all   = fixture_take(n * n, sizeof *all);
-    int64_t count = 0, above = 0;
-    memset(out, 0, sizeof *out);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) {
-            if (i == j) continue;
-            double ratio =
-                fmax(M[i * n + j] / (double)M[i * n + i], M[i * n + j] / (double)M[j * n + j]);
-            above += ratio > 1;
-            if (count == 0 || ratio > out->most) {
-                out->most        = ratio;
-                out->most_row    = i;
-                out->most_column = j;
-            }
-            all[count++] = ratio;
-        }
-    qsort(all, (size_t)count, sizeof *all, fixture_order);
-    if (count) {
-        out->q50      = all[(count - 1) / 2];
-        out->q90      = all[(count - 1) * 9 / 10];
-        out->q99      = all[(count - 1) * 99 / 100];
-        out->violated = (double)above / (double)count;
-    }
-    free(all);
-}
-
-/* Means of kappa, its mean and deviation under random pairings, ERC under a hundred. */
-static inline void fixture_chance(cpl_layer_report *layer, const cpl_inspect_options *options,
-                                  uint64_t *state)
-{
-    int64_t n         = layer->at->n;
-    cpl_null_model *c = &layer->chance;
-    double *k = fixture_take(n * n, sizeof *k), *rows = fixture_take(n, sizeof *rows);
-    double *columns = fixture_take(n, sizeof *columns), sum = 0, squares = 0;
-    int *pairing = fixture_take(n, sizeof *pairing);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double value = layer->M[i * n + j] / (layer->router_norm[i] * layer->gate_norm[j]);
-            k[i * n + j] = value;
-            rows[i] += value / (double)n;
-            columns[j] += value / (double)n;
-            sum += value;
-            if (i == j)
-                c->kappa_diagonal += value / (double)n;
-            else
-                c->kappa_off_diagonal += value / (double)(n * (n - 1));
-        }
-    for (int64_t i = 0; i < n; i++) {
-        bool row = true, column = true;
-        pairing[i] = (int)i;
-        for (int64_t j = 0; j < n; j++) {
-            double rest = k[i * n + j] - rows[i] - columns[j] + sum / (double)(n * n);
-            squares += rest * rest;
-            row    = row && k[i * n + i] >= k[i * n + j];
-            column = column && k[i * n + i] >= k[j * n + i];
-        }
-        c->kappa_row_top1 += row / (double)n;
-        c->kappa_column_top1 += column / (double)n;
-    }
-    layer->figures.kappa_diagonal     = c->kappa_diagonal;
-    layer->figures.kappa_off_diagonal = c->kappa_off_diagonal;
-    layer->figures.kappa_row_top1     = c->kappa_row_top1;
-    layer->figures.kappa_column_top1  = c->kappa_column_top1;
-    c->assignment_accuracy            = fmin(1, (c->kappa_row_top1 + c->kappa_column_top1) / 1.8);
-    c->expected                       = sum / (double)(n * n);
-    c->deviation                      = n > 1 ? sqrt(squares / (double)(n - 1)) / (double)n : 0;
-    c->z = n > 1 ? (c->kappa_diagonal - c->expected) / c->deviation : (double)NAN;
-    for (int a = 0; a < options->n_alphas; a++)
-        layer->erc[a] = fixture_erc(layer->M, pairing, n, options->alphas[a]);
-    for (int a = 0; a < options->n_alphas; a++) {
-        double mean = 0, square = 0;
-        for (int t = 0; t < 20; t++) {
-            for (int64_t i = n; i-- > 1;) {
-                int64_t other  = (int64_t)(fixture_random(state) * (double)(i + 1));
-                int kept       = pairing[i];
-                pairing[i]     = pairing[other];
-                pairing[other] = kept;
-            }
-            double erc = fixture_erc(layer->M, pairing, n, options->alphas[a]);
-            mean += erc / 20;
-            square += erc * erc / 20;
-        }
-        c->erc_mean[a] = mean;
-        c->erc_sd[a]   = sqrt(fmax(square - mean * mean, 0));
-    }
-    free(k);
-    free(rows);
-    free(columns);
-    free(pairing);
+    const int64_t n         = layer->at->n;
+    cpl_coupling_figures *f = &layer->figures;
+    for (int a = 0; a < o->n_alphas; a++)
+        layer->erc[a] = cpl_null_model_erc(layer->M, n, o->alphas[a]);
+    if (cpl_null_model_ratios_of(&layer->ratios, layer->M, n) != CPL_OK ||
+        cpl_null_model_of(&layer->chance, layer->assigned, layer->M, layer->router_norm,
+                          layer->gate_norm, n, o->alphas, o->n_alphas, 1, layer->at->layer))
+        abort();
+    f->alpha_min          = layer->ratios.most;
+    f->kappa_diagonal     = layer->chance.kappa_diagonal;
+    f->kappa_off_diagonal = layer->chance.kappa_off_diagonal;
+    f->kappa_row_top1     = layer->chance.kappa_row_top1;
+    f->kappa_column_top1  = layer->chance.kappa_column_top1;
 }
 
 static inline void fixture_spread(double *mean, double *sd, const double *values, int64_t n)
@@ -251,9 +156,7 @@ static inline void fixture_layer(cpl_coupling_report *report, int64_t i, const f
         return;
     }
     if (i == kind->zero) layer->M[0] = 0;
-    fixture_ratios(&layer->ratios, layer->M, kind->n);
-    layer->figures.alpha_min = layer->ratios.most;
-    fixture_chance(layer, &report->options, state);
+    fixture_compare(layer, &report->options);
 }
 
 static inline void fixture_open(cpl_coupling_report *report, const fixture_kind *kind)

@@ -146,6 +146,21 @@ static inline cpl_status inspect_all(cpl_coupling_report *report, const char *pa
     return status;
 }
 
+/* Returns the report of the case, which is written as one file unless it is written already. */
+static inline cpl_coupling_report inspected(inspect_case *c, cpl_inspect_options options)
+{
+    cpl_coupling_report report;
+    if (!*c->folder) case_write(c, 0);
+    assert_ok(inspect_all(&report, c->folder, &options));
+    return report;
+}
+
+static inline void case_close(inspect_case *c, cpl_coupling_report *report)
+{
+    cpl_inspect_close(report);
+    case_free(c);
+}
+
 /* ---- cases, damage and comparisons that several tests share ---- */
 
 static inline inspect_case case_of(int n, int d, int D)

@@ -123,23 +123,21 @@ TEST(lambda_is_that_of_plain_loops)
     inspect_case c              = case_of(6, 40, 13);
     inspect_layer *l            = &c.layers[0];
     cpl_inspect_options options = inspect_plainly();
-    cpl_coupling_report report;
-    double random = 0;
+    double random               = 0;
     for (int j = 0; j < l->n; j++) {
         const float *W = l->W + j * l->D * l->d;
         random += sqrt(dot(W, W, l->D * l->d)) / (sqrt(l->d) * spectral_norm(l, j)) / l->n;
     }
     options.lambda = options.silhouette = true;
     options.n_threads                   = 3;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
-    const cpl_coupling_figures *f = &report.layers[0].figures;
-    const double want             = mean_lambda(l);
+    cpl_coupling_report report          = inspected(&c, options);
+    const cpl_coupling_figures *f       = &report.layers[0].figures;
+    const double want                   = mean_lambda(l);
     assert_near(f->router_lambda, want, 3e-5 * want);
     assert_near(f->router_lambda_random, random, 3e-5 * random);
     centre(l);
     assert_near(report.layers[0].centred.figures.router_lambda, mean_lambda(l), 3e-5);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 enum { EXPERTS = 12 };
@@ -148,12 +146,10 @@ TEST(planted_experts_agree)
 {
     int own[EXPERTS];
     inspect_case c = case_of(EXPERTS, 96, 20);
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
     for (int j = 0; j < EXPERTS; j++) own[j] = j;
     plant(&c.layers[0], own, 3);
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
-    const cpl_layer_report *l = &report.layers[0];
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
+    const cpl_layer_report *l  = &report.layers[0];
     check_M(l, &c.layers[0]);
     assert_true(l->ratios.most < 1 && l->erc[0] == 0);
     assert_true(l->chance.z > 5 && l->chance.erc_mean[0] > 0);
@@ -161,8 +157,7 @@ TEST(planted_experts_agree)
     assert_verdict(&report,
                    "Router and experts are coupled (coupled layers: 1 of 1).\nRouter rows as "
                    "stored: 100 % excite their own expert most (chance: 8.33 %), 0 % of");
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* kappa [n,n] of the report itself, for the assignment. */
@@ -180,31 +175,26 @@ TEST(permuted_experts_are_found)
     int to[EXPERTS];
     int32_t pairing[EXPERTS];
     inspect_case c = case_of(EXPERTS, 96, 20);
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
     for (int j = 0; j < EXPERTS; j++) to[j] = j < 2 ? j : 2 + (j * 7 + 3) % 10;
     plant(&c.layers[0], to, 3);
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
-    const cpl_layer_report *l = &report.layers[0];
-    double *kappa             = kappa_of(l);
-    int own                   = 0;
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
+    const cpl_layer_report *l  = &report.layers[0];
+    double *kappa              = kappa_of(l);
+    int own                    = 0;
     assert_ok(cpl_null_model_assign(pairing, kappa, EXPERTS));
     for (int j = 0; j < EXPERTS; j++) assert_int_equal(pairing[to[j]], j);
     for (int j = 0; j < EXPERTS; j++) own += to[j] == j;
     assert_near(l->chance.assignment_accuracy, (double)own / EXPERTS, 1e-12);
     assert_true(own < EXPERTS / 2 && l->ratios.most > 2);
     free(kappa);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 TEST(random_experts_are_chance)
 {
     inspect_case c = {0};
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
     for (int l = 0; l < 6; l++) case_add(&c, 16, 48, 12);
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
     for (int l = 0; l < 6; l++) {
         check_M(&report.layers[l], layer_of_case(&c, l));
         assert_true(fabs(report.layers[l].chance.z) < 4);
@@ -212,18 +202,15 @@ TEST(random_experts_are_chance)
     }
     assert_verdict(&report, "Router and experts are not coupled (coupled layers: 0 of 6).");
     assert_verdict(&report, " (chance: 0 +- 1).");
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 TEST(an_expert_of_zeros)
 {
     inspect_case c = case_of(4, 24, 6);
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
     memset(c.layers[0].W + 2 * 6 * 24, 0, sizeof(float) * 6 * 24);
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
-    const cpl_layer_report *l = &report.layers[0];
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
+    const cpl_layer_report *l  = &report.layers[0];
     assert_true(isinf(l->ratios.most) && isinf(l->figures.alpha_min));
     assert_true(l->M[2 * 4 + 2] == 0 && isfinite(l->erc[0]) && isfinite(l->chance.z));
     json_t *json = cpl_coupling_json(&report, 1);
@@ -231,8 +218,7 @@ TEST(an_expert_of_zeros)
     assert_true(json_is_null(json_object_get(of, "alpha_min")));
     assert_true(json_is_true(json_object_get(of, "alpha_min_infinite")));
     json_decref(json);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* Router and experts of Gemma-4 read different vectors. */
@@ -249,9 +235,7 @@ TEST(without_M)
                                            CPL_SAFETENSORS_F32, 3, gates, 8 * N * WIDTH * MODEL);
     for (int i = 0; i < N * MODEL; i++) R[i] = case_normal(1, 0, i);
     for (int i = 0; i < 2 * N * WIDTH * MODEL; i++) W[i] = case_normal(2, 0, i);
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
     assert_string_equal(report.map.family, "gemma4_text");
     assert_false(report.layers[0].has_M);
     assert_true(report.layers[0].router_norm[0] > 0 && report.layers[0].gate_norm[3] > 0);
@@ -262,26 +246,23 @@ TEST(without_M)
     assert_null(json_object_get(of, "erc"));
     assert_true(json_is_object(json_object_get(of, "expert_norm")));
     json_decref(json);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 TEST(one_expert)
 {
-    inspect_case c = case_of(1, 30, 11);
-    cpl_coupling_report report;
+    inspect_case c              = case_of(1, 30, 11);
     cpl_inspect_options options = inspect_plainly();
     options.noisy               = true;
     options.n_threads           = 3;
     options.rows                = true;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
-    const cpl_layer_report *l = &report.layers[0];
+    cpl_coupling_report report  = inspected(&c, options);
+    const cpl_layer_report *l   = &report.layers[0];
     check_M(l, &c.layers[0]); /* eps is 0, so that delta is 1 */
     assert_true(l->eps[0] == 0 && l->erc[0] == 0 && l->ratios.most == 0 && isnan(l->chance.z));
     assert_int_equal(report.rows.count, 11);
     assert_verdict(&report, "nothing to compare");
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 TEST(chosen_layers)
@@ -308,8 +289,7 @@ TEST(chosen_layers)
     options.layers = none;
     assert_fails(CPL_ERR_INPUT, "layer 5 has no routed experts, or is not there",
                  cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
-    cpl_inspect_close(&all);
-    case_free(&c);
+    case_close(&c, &all);
 }
 
 /* ---- noise ---- */
@@ -350,17 +330,15 @@ static void check_noisy(const cpl_layer_report *report, const inspect_layer *l, 
 
 TEST(noise)
 {
-    inspect_case c              = case_of(7, 26, 9);
-    cpl_inspect_options options = inspect_plainly();
-    cpl_coupling_report report;
+    inspect_case c                 = case_of(7, 26, 9);
+    cpl_inspect_options options    = inspect_plainly();
     options.noisy                  = true;
     options.noise_seed             = 77;
     case_add(&c, 5, 26, 4)->number = 65535;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    cpl_coupling_report report     = inspected(&c, options);
     check_noisy(&report.layers[0], &c.layers[0], 77);
     check_noisy(&report.layers[1], &c.layers[1], 77);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* A name may hold a larger number than any model has layers, which random numbers have no place
@@ -372,15 +350,14 @@ TEST(noise_of_a_layer_of_a_large_number)
     static const int numbers[LAYERS] = {LARGE & 0xffff, LARGE - 65536, LARGE - 1, LARGE};
     inspect_case c                   = case_of(N, WIDTH, D);
     cpl_inspect_options options      = inspect_plainly();
-    cpl_coupling_report report;
     for (int l = 1; l < LAYERS; l++) {
         case_add(&c, N, WIDTH, D);
         memcpy(c.layers[l].R, c.layers[0].R, sizeof(float) * N * WIDTH);
         memcpy(c.layers[l].W, c.layers[0].W, sizeof(float) * N * D * WIDTH);
     }
     for (int l = 0; l < LAYERS; l++) c.layers[l].number = numbers[l];
-    options.noisy = true;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    options.noisy              = true;
+    cpl_coupling_report report = inspected(&c, options);
     for (int l = 0; l < LAYERS; l++) {
         assert_int_equal(report.layers[l].at->layer, numbers[l]);
         assert_true(isfinite(report.layers[l].erc[0]));
@@ -388,27 +365,23 @@ TEST(noise_of_a_layer_of_a_large_number)
         for (int k = 0; k < l; k++)
             assert_memory_not_equal(report.layers[l].M, report.layers[k].M, N * N * sizeof(float));
     }
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* A folder whose name is no UTF-8. */
 TEST(odd_names)
 {
     inspect_case c = case_of(3, 8, 4);
-    cpl_coupling_report report;
-    cpl_inspect_options options = inspect_plainly();
     char odd[sizeof c.folder];
     case_write(&c, 0);
     snprintf(odd, sizeof odd, "%.50s-\xff", c.folder);
     assert_int_equal(rename(c.folder, odd), 0);
     snprintf(c.folder, sizeof c.folder, "%s", odd);
-    assert_ok(inspect_all(&report, c.folder, &options));
-    json_t *json = cpl_coupling_json(&report, 1);
+    cpl_coupling_report report = inspected(&c, inspect_plainly());
+    json_t *json               = cpl_coupling_json(&report, 1);
     assert_non_null(json);
     const char *name = json_string_value(json_object_get(json, "checkpoint"));
     assert_non_null(strstr(name, "-\xef\xbf\xbd"));
     json_decref(json);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }

@@ -52,8 +52,7 @@ TEST(nan_in_a_gate)
     check_fault(case_write(&c, 0), &sound, 3,
                 "layers.3.mlp.experts.20.gate_proj.weight: the gate of expert 20 has 1 values that "
                 "are NaN or infinite, the first (NaN) in its row 2, column 7");
-    cpl_inspect_close(&sound);
-    case_free(&c);
+    case_close(&c, &sound);
 }
 
 TEST(nan_in_a_router)
@@ -64,8 +63,7 @@ TEST(nan_in_a_router)
     check_fault(case_write(&c, 0), &sound, 0,
                 "layers.0.mlp.gate.weight: the router has 1 values that are NaN or infinite, the "
                 "first (NaN) in row 1, column 1");
-    cpl_inspect_close(&sound);
-    case_free(&c);
+    case_close(&c, &sound);
 }
 
 /* Shards that each hold a layer: one is not there, then it ends too early. */
@@ -86,8 +84,7 @@ TEST(a_shard_is_missing)
     check_fault(c.folder, &sound, 2, "model-00003-of-00004.safetensors");
     assert_int_equal(unlink(case_shard(&c, 2, 4)), 0);
     check_fault(c.folder, &sound, 2, "model-00003-of-00004.safetensors");
-    cpl_inspect_close(&sound);
-    case_free(&c);
+    case_close(&c, &sound);
 }
 
 TEST(a_wrong_shape)
@@ -101,8 +98,7 @@ TEST(a_wrong_shape)
     t->shape[0] = 30, t->shape[1] = 40;
     snprintf(t->name, sizeof t->name, "model.layers.4.mlp.experts.9.gate_proj.weight");
     check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is missing");
-    cpl_inspect_close(&sound);
-    case_free(&c);
+    case_close(&c, &sound);
 }
 
 /* Several faults: whoever meets one, the first in the order of the file is told. */

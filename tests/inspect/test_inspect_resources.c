@@ -133,8 +133,7 @@ TEST(memory_lowers_threads)
     options.memory_bytes = 4000;
     assert_fails(CPL_ERR_MEMORY, "model.safetensors: not enough memory: its table of tensors",
                  cpl_inspect_open(&report, &cost, c.folder, &options, NULL));
-    cpl_inspect_close(&whole);
-    case_free(&c);
+    case_close(&c, &whole);
 }
 
 /* ---- watching ---- */

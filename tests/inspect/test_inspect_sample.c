@@ -133,8 +133,7 @@ TEST(all_rows_are_exact)
     }
     assert_true(whole.bytes_read == sampled.bytes_read);
     cpl_inspect_close(&whole);
-    cpl_inspect_close(&sampled);
-    case_free(&c);
+    case_close(&c, &sampled);
 }
 
 /* ---- resources ---- */
@@ -175,8 +174,7 @@ TEST(same_bits_with_any_threads)
     assert_true(one.layers[0].sample->stored[CPL_SAMPLE_GATE_NORM].estimate !=
                 other.layers[0].sample->stored[CPL_SAMPLE_GATE_NORM].estimate);
     cpl_inspect_close(&other);
-    cpl_inspect_close(&one);
-    case_free(&c);
+    case_close(&c, &one);
 }
 
 /* One layer alone has the same sample as among others. */
@@ -193,8 +191,7 @@ TEST(a_layer_alone)
     assert_memory_equal(one.layers[0].sample->stored, all.layers[1].sample->stored,
                         sizeof one.layers[0].sample->stored);
     cpl_inspect_close(&all);
-    cpl_inspect_close(&one);
-    case_free(&c);
+    case_close(&c, &one);
 }
 
 TEST(reads_what_it_says)
@@ -211,8 +208,7 @@ TEST(reads_what_it_says)
     assert_true(fabs(cost.bytes - router - 6 * 50 * row) <= 6 * 4 * row);
     assert_near(report.bytes_read, cost.bytes, 0.5);
     assert_true(cost.flops < 0.06 * 2 * 6 * 6 * 32 * 1000);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* No more than was said, of one thread and of several, with the sums of large layers. */
@@ -310,8 +306,7 @@ TEST(noisy_rows)
         cpl_inspect_close(&sampled);
     }
     assert_near(mean, whole.layers[0].figures.m_diagonal, 0.02 * mean);
-    cpl_inspect_close(&whole);
-    case_free(&c);
+    case_close(&c, &whole);
 }
 
 static const json_t *at(const json_t *object, const char *a, const char *b, const char *c)
@@ -326,12 +321,11 @@ TEST(json_of_a_sample)
 {
     inspect_case c              = case_of(5, 24, 200);
     const cpl_inspect_options o = sample_of(0.1);
-    cpl_coupling_report report;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &o));
-    const cpl_sample_report *s = report.layers[0].sample;
-    json_t *json               = cpl_coupling_json(&report, 1);
-    const json_t *layer        = json_array_get(json_object_get(json, "layers"), 0);
-    const json_t *sample       = json_object_get(layer, "sample");
+    cpl_coupling_report report  = inspected(&c, o);
+    const cpl_sample_report *s  = report.layers[0].sample;
+    json_t *json                = cpl_coupling_json(&report, 1);
+    const json_t *layer         = json_array_get(json_object_get(json, "layers"), 0);
+    const json_t *sample        = json_object_get(layer, "sample");
     assert_near(json_number_value(json_object_get(json, "sample_share")), 0.1, 1e-12);
     assert_int_equal(json_integer_value(at(sample, "rows", NULL, NULL)), s->rows);
     const json_t *own = at(sample, "estimates", "kappa_diagonal", NULL);
@@ -353,8 +347,7 @@ TEST(json_of_a_sample)
     assert_non_null(at(layer, "eps", "mean", NULL));
     assert_true(json_is_null(at(layer, "expert_norm", "mean", NULL)));
     json_decref(json);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* What needs the router alone is what all rows give, of centred rows too: in JSON and in the table. */
@@ -394,8 +387,7 @@ TEST(the_router_alone_is_exact)
     json_decref(some);
     json_decref(full);
     cpl_inspect_close(&part);
-    cpl_inspect_close(&whole);
-    case_free(&c);
+    case_close(&c, &whole);
 }
 
 /* A sample has no verdict, however many rows it has and however coupled the layer is. */

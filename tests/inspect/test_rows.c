@@ -79,24 +79,21 @@ TEST(layers)
     options.layers = last, options.n_layers = 1;
     assert_ok(inspect_all(&report, c.folder, &options));
     check_file(&report.rows, &c.layers[2], 1, 1);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 /* Two parts of a model have layers of one number: the rows are of one of them. */
 TEST(parts)
 {
-    inspect_case c = {.config = "{\"model_type\":\"olmoe\"}"};
-    cpl_coupling_report report;
+    inspect_case c                    = {.config = "{\"model_type\":\"olmoe\"}"};
     const cpl_inspect_options options = with_rows();
     inspect_layer *first = case_add(&c, 3, 6, 9), *second = case_add(&c, 4, 6, 25);
     first->prefix = "encoder.", second->prefix = "decoder.";
-    second->number = 0;
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    second->number             = 0;
+    cpl_coupling_report report = inspected(&c, options);
     assert_int_equal(report.n_layers, 2);
     check_file(&report.rows, &c.layers[1], 1, 1);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }
 
 TEST(without_memory)
@@ -155,16 +152,13 @@ TEST(gone_meanwhile)
 /* With keep_going the layer of the rows may turn out to be damaged: the others have figures. */
 TEST(of_a_damaged_layer)
 {
-    inspect_case c = case_of(4, 16, 10);
-    cpl_coupling_report report;
+    inspect_case c              = case_of(4, 16, 10);
     cpl_inspect_options options = with_rows();
     options.keep_going          = true;
     case_add(&c, 4, 16, 10);
-    case_write(&c, 0);
-    cpl_folder_remove(c.folder);
+    case_lay_out(&c);
     put_nan(&c, "model.layers.1.mlp.experts.3.gate_proj.weight", 5);
-    assert_ok(inspect_all(&report, case_write(&c, 0), &options));
+    cpl_coupling_report report = inspected(&c, options);
     assert_true(report.n_measured == 1 && report.layers[1].fault && !report.rows.file);
-    cpl_inspect_close(&report);
-    case_free(&c);
+    case_close(&c, &report);
 }

@@ -2,16 +2,13 @@
  * Against all pairs: tests/cli/check_inspect.py; rows: test_silhouette_rows.c. */
 #include "inspect/inspect_case.h"
 
-static cpl_coupling_report inspected(inspect_case *c, bool keep_going)
+static cpl_coupling_report clustered(inspect_case *c, bool keep_going)
 {
-    cpl_coupling_report report;
     cpl_inspect_options options = inspect_plainly();
     options.silhouette          = true;
     options.keep_going          = keep_going;
     options.n_threads           = 3;
-    if (!*c->folder) case_write(c, 0);
-    assert_ok(inspect_all(&report, c->folder, &options));
-    return report;
+    return inspected(c, options);
 }
 
 static float *row_of(const inspect_layer *l, int expert, int row)
@@ -53,7 +50,7 @@ TEST(planted)
     point(&c.layers[0], by_expert);
     point(&c.layers[1], by_row);
     point(&c.layers[2], astray);
-    cpl_coupling_report r = inspected(&c, false);
+    cpl_coupling_report r = clustered(&c, false);
     for (int e = 0; e < 4; e++) {
         assert_near(r.layers[0].silhouettes[e], 1, 1e-5);
         /* To its own (D - 1) are 1, to another expert's 1 - 1/D: (0.8 - 1) / 1. */
@@ -66,8 +63,7 @@ TEST(planted)
     assert_near(r.layers[2].silhouettes[1], 1, 1e-4);
     assert_near(r.layers[2].silhouettes[2], 1, 1e-4);
     assert_near(r.layers[2].silhouette, 1.2 / 3, 1e-4);
-    cpl_inspect_close(&r);
-    case_free(&c);
+    case_close(&c, &r);
 }
 
 TEST(scales_change_nothing)
@@ -75,13 +71,11 @@ TEST(scales_change_nothing)
     inspect_case c = case_of(5, 24, 7), scaled = case_of(5, 24, 7);
     for (int i = 0; i < 5 * 7; i++)
         for (int k = 0; k < 24; k++) scaled.layers[0].W[i * 24 + k] *= (float)(1 << i % 20);
-    cpl_coupling_report a = inspected(&c, false), b = inspected(&scaled, false);
+    cpl_coupling_report a = clustered(&c, false), b = clustered(&scaled, false);
     assert_memory_equal(a.layers[0].silhouettes, b.layers[0].silhouettes, 5 * sizeof(double));
     assert_true(a.layers[0].gate_norm[1] < b.layers[0].gate_norm[1]);
-    cpl_inspect_close(&a);
-    cpl_inspect_close(&b);
-    case_free(&c);
-    case_free(&scaled);
+    case_close(&c, &a);
+    case_close(&scaled, &b);
 }
 
 /* One expert has no others; one row no others of its own; a zero row no direction. */
@@ -91,7 +85,7 @@ TEST(ends)
     case_add(&c, 6, 12, 1);
     case_add(&c, 2, 12, 2);
     memset(row_of(&c.layers[2], 0, 1), 0, 12 * sizeof(float));
-    cpl_coupling_report r = inspected(&c, false);
+    cpl_coupling_report r = clustered(&c, false);
     assert_true(isnan(r.layers[0].silhouette) && isnan(r.layers[0].silhouettes[0]));
     assert_true(r.layers[1].silhouette == 0 && r.layers[1].silhouettes[5] == 0);
     assert_true(isfinite(r.layers[2].silhouette));
@@ -101,8 +95,7 @@ TEST(ends)
     assert_int_equal(
         json_array_size(json_object_get(json_array_get(layers, 1), "silhouette_experts")), 6);
     json_decref(json);
-    cpl_inspect_close(&r);
-    case_free(&c);
+    case_close(&c, &r);
 }
 
 /* A gate that cannot be read leaves its layer out, and the others as they are. */
@@ -114,7 +107,7 @@ TEST(damage)
         snprintf(name, sizeof name, "model.layers.0.mlp.experts.%d.gate_proj.weight", expert);
         case_lay_out(&sick);
         put_nan(&sick, name, 7);
-        cpl_coupling_report a = inspected(&c, false), b = inspected(&sick, true);
+        cpl_coupling_report a = clustered(&c, false), b = clustered(&sick, true);
         assert_non_null(b.layers[0].fault);
         assert_int_equal(b.n_measured, 4);
         for (int l = 1; l < 5; l++) check_same_layer(&a.layers[l], &b.layers[l]);
@@ -148,6 +141,5 @@ TEST(cost)
     assert_near(r.flops, twice.flops, 0.5);
     assert_true(isnan(plain.layers[0].silhouette) && !plain.layers[0].silhouettes);
     cpl_inspect_close(&plain);
-    cpl_inspect_close(&r);
-    case_free(&c);
+    case_close(&c, &r);
 }
