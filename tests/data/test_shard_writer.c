@@ -12,15 +12,6 @@
 #include "data/shards_case.h"
 #include "io/paths.h"
 
-static void same_content(const char *got_path, const char *want_path)
-{
-    cpl_text got = read_plain(got_path), want = read_plain(want_path);
-    assert_int_equal(got.length, want.length);
-    assert_memory_equal(got.bytes, want.bytes, want.length);
-    cpl_text_free(&got);
-    cpl_text_free(&want);
-}
-
 /* ---- the reference files ---- */
 
 /* Writes the documents below corpus/split with the ids of reference/split. */
@@ -75,9 +66,9 @@ static void rewrite(const char *corpus, const char *reference, const char *split
     cpl_shard_rows_close(&rows);
     cpl_paths_free(&paths);
     cpl_shards_close(shards);
-    same_content(in_folder(out, "part-0-00000.npy"), npy);
+    assert_same_files(in_folder(out, "part-0-00000.npy"), npy);
     memcpy(npy + strlen(npy) - 3, "csv.gz", 7);
-    same_content(in_folder(out, "part-0-00000.csv.gz"), npy);
+    assert_same_files(in_folder(out, "part-0-00000.csv.gz"), npy);
 }
 
 /* What was written of the validation documents reads as a data set that explains itself. */

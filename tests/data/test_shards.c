@@ -87,28 +87,34 @@ static void foreign(cpl_text bytes, const char *name, int64_t n, const char *sen
 
 TEST(numpy_files)
 {
-    static const char two[] = "\1\0\2\0\3\0", four[] = "\1\0\0\0\2\0\0\0", one[] = "\1\2\3\4";
-    foreign(numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }  \n", two, 6),
-            "v1.npy", 3, NULL);
-    foreign(numpy(2, "{'descr': '<u4', 'fortran_order': False, 'shape': (2,), }\n", four, 8),
-            "v2.npy", 2, NULL);
-    foreign(numpy(3, "{'descr': '<u4', 'fortran_order': False, 'shape': (2,), }\n", four, 8),
-            "v3.npy", 2, NULL);
-    foreign(numpy(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,), }\n", one, 4),
-            "u1.npy", 4, NULL);
-    foreign(numpy(1, "{'descr': '<u8', 'fortran_order': False, 'shape': (1,), }\n",
-                  "\1\0\0\0\0\0\0\0", 8),
-            "u8.npy", 1, NULL);
-    foreign(numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }\n", two, 6),
-            "short.npy", 0, "does not fit");
-    foreign(numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3, 1), }\n", two, 6),
-            "two.npy", 0, "does not fit");
-    foreign(numpy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n", four, 8),
-            "float.npy", 0, "'<f4'");
-    foreign(numpy(1, "{'descr': '>u2', 'fortran_order': False, 'shape': (3,), }\n", two, 6),
-            "big.npy", 0, "'>u2'");
-    foreign(numpy(1, "{'descr': '<u2', 'fortran_order': True, 'shape': (3,), }\n", two, 6),
-            "fortran.npy", 0, "plain array");
+    static const char two[] = "\1\0\2\0\3\0", four[] = "\1\0\0\0\2\0\0\0", one[] = "\1\2\3\4",
+                      eight[] = "\1\0\0\0\0\0\0\0";
+    static const struct {
+        const char *name;
+        int version;
+        const char *type, *order, *shape, *data;
+        size_t length;       /* bytes of the data */
+        int64_t n;           /* tokens */
+        const char *refusal; /* NULL: the file is read */
+    } files[] = {
+        {"v1.npy", 1, "<u2", "False", "(3,)", two, 6, 3, NULL},
+        {"v2.npy", 2, "<u4", "False", "(2,)", four, 8, 2, NULL},
+        {"v3.npy", 3, "<u4", "False", "(2,)", four, 8, 2, NULL},
+        {"u1.npy", 1, "|u1", "False", "(4,)", one, 4, 4, NULL},
+        {"u8.npy", 1, "<u8", "False", "(1,)", eight, 8, 1, NULL},
+        {"short.npy", 1, "<u2", "False", "(4,)", two, 6, 0, "does not fit"},
+        {"two.npy", 1, "<u2", "False", "(3, 1)", two, 6, 0, "does not fit"},
+        {"float.npy", 1, "<f4", "False", "(2,)", four, 8, 0, "'<f4'"},
+        {"big.npy", 1, ">u2", "False", "(3,)", two, 6, 0, "'>u2'"},
+        {"fortran.npy", 1, "<u2", "True", "(3,)", two, 6, 0, "plain array"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char head[100];
+        snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n",
+                 files[i].type, files[i].order, files[i].shape);
+        foreign(numpy(files[i].version, head, files[i].data, files[i].length), files[i].name,
+                files[i].n, files[i].refusal);
+    }
     cpl_text cut = numpy(1, "{'descr': '<u2', 'fortran_order': False, 'shape': (3,), }\n", two, 6);
     cut.length   = 40;
     foreign(cut, "cut.npy", 0, "does not fit");

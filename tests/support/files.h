@@ -64,6 +64,16 @@ static inline cpl_text read_plain(const char *path)
 }
 
 /* Appends one gzip member that holds `bytes`. */
+/* Checks that two files hold the same bytes, decompressed. */
+static inline void assert_same_files(const char *got_path, const char *want_path)
+{
+    cpl_text got = read_plain(got_path), want = read_plain(want_path);
+    assert_int_equal(got.length, want.length);
+    assert_memory_equal(got.bytes, want.bytes, want.length);
+    cpl_text_free(&got);
+    cpl_text_free(&want);
+}
+
 static inline void append_gzip(cpl_text *out, const void *bytes, size_t length)
 {
     z_stream z   = {0};

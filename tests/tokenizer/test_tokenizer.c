@@ -1,17 +1,13 @@
 /* test_tokenizer.c - the published tokenizers against the reference implementation: vectors, whole
  * shards, decoding. The checkout has small forms of them, with their first merges
  * (tests/golden/tokenizers/make_tokenizers.py); the further tests take the whole ones. */
-#include "check.h"
-
 #include <jansson.h>
-#include <zlib.h>
-#include <zstd.h>
 
-#include "base/text.h"
+#include "support/files.h"
 #include "support/sha256.h"
 #include "tokenizer/internal.h"
 
-/* A file beside the tokenizers. Static, until the next call. */
+/* Returns the path of a file beside the tokenizers, valid until the next call. */
 static const char *beside(const char *name)
 {
     static char path[512];
@@ -27,7 +23,7 @@ static cpl_tokenizer *load_published(const char *name)
     return t;
 }
 
-/* One line of a vectors file: the ids, and back; the text comes back where nothing normalises. */
+/* Checks the ids of one line of a vectors file, and their text if the tokenizer does not normalise. */
 static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *line, int number)
 {
     const json_t *text = json_object_get(line, "text"), *want = json_object_get(line, "ids");
@@ -49,7 +45,8 @@ static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *l
     cpl_ids_free(&ids);
 }
 
-/* All lines of a file of vectors; `only` names the tokenizer where lines of several are mixed. */
+/* Checks the lines of a file of vectors; `only` NULL: all of them, otherwise those of one tokenizer.
+ * Returns their number. */
 static int check_vectors(const cpl_tokenizer *t, const char *path, const char *only)
 {
     cpl_encoder *e;
@@ -76,7 +73,7 @@ static int check_vectors(const cpl_tokenizer *t, const char *path, const char *o
     return checked;
 }
 
-/* Of the small form and of the whole one. */
+/* The size and the end-of-text id of the small form, and of the whole tokenizer. */
 typedef struct ids_of {
     int64_t vocab_size;
     int32_t eos;
@@ -131,31 +128,6 @@ TEST_ANY(dolma2_encodes_as_its_vectors_say)
     check_family("allenai_dolma2.json", "allenai_dolma2", dolma2_ids, false);
 }
 
-/* The bytes of a compressed shard, to be freed. */
-static char *unpack(const char *path, size_t *length)
-{
-    size_t capacity = 32u << 20;
-    char *bytes     = malloc(capacity);
-    assert_non_null(bytes);
-    if (strstr(path, ".gz")) {
-        gzFile file = gzopen(path, "rb");
-        assert_non_null(file);
-        *length = (size_t)gzread(file, bytes, (unsigned)capacity);
-        gzclose(file);
-    } else {
-        char *packed = malloc(capacity);
-        FILE *file   = fopen(path, "rb");
-        assert_true(packed && file);
-        size_t n = fread(packed, 1, capacity, file);
-        fclose(file);
-        *length = ZSTD_decompress(bytes, capacity, packed, n);
-        assert_false(ZSTD_isError(*length));
-        free(packed);
-    }
-    assert_true(*length < capacity);
-    return bytes;
-}
-
 /* Documents of this corpus begin and end with no other white space than these. */
 static void strip(const char **text, size_t *length)
 {
@@ -166,12 +138,11 @@ static void strip(const char **text, size_t *length)
 /* Encodes the documents of a shard one after the other, each followed by the separator. */
 static void encode_shard(cpl_encoder *e, cpl_ids *ids, const char *path, int32_t eos)
 {
-    size_t length;
-    char *bytes = unpack(path, &length);
-    for (size_t at = 0; at < length;) {
-        const char *end = memchr(bytes + at, '\n', length - at);
-        size_t n        = end ? (size_t)(end - (bytes + at)) : length - at;
-        json_t *line    = json_loadb(bytes + at, n, JSON_ALLOW_NUL, NULL);
+    cpl_text lines = read_plain(path);
+    for (size_t at = 0; at < lines.length;) {
+        const char *begin = lines.bytes + at, *end = memchr(begin, '\n', lines.length - at);
+        size_t n     = end ? (size_t)(end - begin) : lines.length - at;
+        json_t *line = json_loadb(begin, n, JSON_ALLOW_NUL, NULL);
         assert_non_null(line);
         const char *text = json_string_value(json_object_get(line, "text"));
         size_t size      = json_string_length(json_object_get(line, "text"));
@@ -184,7 +155,7 @@ static void encode_shard(cpl_encoder *e, cpl_ids *ids, const char *path, int32_t
         json_decref(line);
         at += n + 1;
     }
-    free(bytes);
+    cpl_text_free(&lines);
 }
 
 static void check_shard(cpl_encoder *e, const char *shard, int32_t eos, long long tokens,
@@ -204,7 +175,8 @@ static void check_shard(cpl_encoder *e, const char *shard, int32_t eos, long lon
     cpl_ids_free(&ids);
 }
 
-/* The rows of reference-counts.tsv for one tokenizer and the shards whose names begin as given. */
+/* Checks the rows of reference-counts.tsv for one tokenizer and the shards whose names begin with
+ * `prefix`; returns their number. */
 static int check_shards(const char *tokenizer, const char *name, const char *prefix)
 {
     cpl_tokenizer *t = load_published(tokenizer);

@@ -1,13 +1,11 @@
 /* test_tokenizer_small.c - a small kept tokenizer: what it gives, what is refused, and what happens
  * to bytes that are no UTF-8. The tokenizer is tests/golden/tokenizers/small.json, trained on
  * small.txt beside it (test_tokenizer_train.c). */
-#include "check.h"
-
 #include <jansson.h>
 #include <utf8proc.h>
 
 #include "base/rng.h"
-#include "base/text.h"
+#include "support/files.h"
 #include "tokenizer/tokenizer.h"
 
 static const char *small(void)
@@ -30,37 +28,52 @@ static const char *write_json(json_t *root)
     return path;
 }
 
-static void encode(const char *path, cpl_ids *ids, const char *text, size_t length)
-{
+typedef struct coder {
     cpl_tokenizer *t;
     cpl_encoder *e;
-    assert_ok(cpl_tokenizer_load(&t, path));
-    assert_ok(cpl_encoder_init(&e, t, false));
-    ids->count = 0;
-    assert_ok(cpl_encoder_append(e, ids, text, length));
-    cpl_encoder_free(e);
-    cpl_tokenizer_free(t);
+    cpl_ids ids;
+} coder;
+
+static coder open_coder(const char *path)
+{
+    coder c = {.ids = {0}};
+    assert_ok(cpl_tokenizer_load(&c.t, path));
+    assert_ok(cpl_encoder_init(&c.e, c.t, false));
+    return c;
+}
+
+static void close_coder(coder *c)
+{
+    cpl_ids_free(&c->ids);
+    cpl_encoder_free(c->e);
+    cpl_tokenizer_free(c->t);
+}
+
+/* Returns a coder that has encoded the text. */
+static coder encoded(const char *path, const char *text)
+{
+    coder c = open_coder(path);
+    assert_ok(cpl_encoder_append(c.e, &c.ids, text, strlen(text)));
+    return c;
+}
+
+static void assert_same_ids(const cpl_ids *got, const cpl_ids *want)
+{
+    assert_int_equal(got->count, want->count);
+    assert_memory_equal(got->at, want->at, (size_t)got->count * sizeof *got->at);
 }
 
 TEST(known_text_gives_known_tokens)
 {
-    static const char text[] = "The water\n\n  100";
-    cpl_tokenizer *t;
-    cpl_encoder *e;
-    cpl_ids ids    = {0};
+    coder c        = encoded(small(), "The water\n\n  100");
     cpl_text shown = {0};
-    assert_ok(cpl_tokenizer_load(&t, small()));
-    assert_ok(cpl_encoder_init(&e, t, false));
-    assert_ok(cpl_encoder_append(e, &ids, text, strlen(text)));
-    for (int64_t i = 0; i < ids.count; i++) {
-        assert_ok(cpl_tokenizer_decode(t, &shown, ids.at + i, 1, false));
+    for (int64_t i = 0; i < c.ids.count; i++) {
+        assert_ok(cpl_tokenizer_decode(c.t, &shown, c.ids.at + i, 1, false));
         cpl_text_char(&shown, '/');
     }
     assert_string_equal(shown.bytes, "The/ water/\n/\n/ / 100/");
     cpl_text_free(&shown);
-    cpl_ids_free(&ids);
-    cpl_encoder_free(e);
-    cpl_tokenizer_free(t);
+    close_coder(&c);
 }
 
 /* Random text comes back as its NFC, whatever the order in which words enter the cache. */
@@ -68,16 +81,12 @@ TEST(decoding_gives_the_composed_text)
 {
     cpl_rng_key key = {.seed = 41, .stream = CPL_STREAM_TEST};
     uint64_t draw   = 0;
-    cpl_tokenizer *t;
-    cpl_encoder *e;
-    cpl_ids ids   = {0};
+    coder c         = open_coder(small());
     cpl_text text = {0}, back = {0};
-    assert_ok(cpl_tokenizer_load(&t, small()));
-    assert_ok(cpl_encoder_init(&e, t, false));
     for (int i = 0; i < 3000; i++) {
         cpl_text_clear(&text);
         cpl_text_clear(&back);
-        ids.count = 0;
+        c.ids.count = 0;
         for (uint32_t n = 1 + cpl_rng_u32(&key, draw++) % 60; n > 0; n--) {
             static const uint32_t range[][2] = {{1, 0x7F},      {1, 0x7F},       {0x80, 0x380},
                                                 {0x300, 0x40},  {0x1E00, 0x200}, {0x3000, 0xA000},
@@ -87,8 +96,8 @@ TEST(decoding_gives_the_composed_text)
             char bytes[4];
             cpl_text_append(&text, bytes, (size_t)cpl_utf8_encode(point, bytes));
         }
-        assert_ok(cpl_encoder_append(e, &ids, text.bytes, text.length));
-        assert_ok(cpl_tokenizer_decode(t, &back, ids.at, ids.count, false));
+        assert_ok(cpl_encoder_append(c.e, &c.ids, text.bytes, text.length));
+        assert_ok(cpl_tokenizer_decode(c.t, &back, c.ids.at, c.ids.count, false));
         utf8proc_uint8_t *want = NULL;
         ssize_t length = utf8proc_map((utf8proc_uint8_t *)text.bytes, (ssize_t)text.length, &want,
                                       UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -96,25 +105,21 @@ TEST(decoding_gives_the_composed_text)
         assert_memory_equal(back.bytes, want, length);
         free(want);
     }
-    assert_int_equal(cpl_encoder_repaired(e), 0);
+    assert_int_equal(cpl_encoder_repaired(c.e), 0);
     cpl_text_free(&text);
     cpl_text_free(&back);
-    cpl_ids_free(&ids);
-    cpl_encoder_free(e);
-    cpl_tokenizer_free(t);
+    close_coder(&c);
 }
 
-static void check_round_trip(cpl_encoder *e, const cpl_tokenizer *t, const char *text,
-                             size_t length)
+static void check_round_trip(coder *c, const char *text, size_t length)
 {
-    cpl_ids ids   = {0};
     cpl_text back = {0};
-    assert_ok(cpl_encoder_append(e, &ids, text, length));
-    assert_ok(cpl_tokenizer_decode(t, &back, ids.at, ids.count, false));
+    c->ids.count  = 0;
+    assert_ok(cpl_encoder_append(c->e, &c->ids, text, length));
+    assert_ok(cpl_tokenizer_decode(c->t, &back, c->ids.at, c->ids.count, false));
     assert_int_equal(back.length, length);
     assert_memory_equal(back.bytes, text, length);
     cpl_text_free(&back);
-    cpl_ids_free(&ids);
 }
 
 /* Words that differ only in NULs at the end, and more words than the cache holds, in two rounds:
@@ -122,32 +127,25 @@ static void check_round_trip(cpl_encoder *e, const cpl_tokenizer *t, const char 
 TEST(kept_words_are_not_mixed_up)
 {
     enum { WORDS = 150000 };
-    cpl_tokenizer *t;
-    cpl_encoder *e;
-    cpl_ids ids = {0};
-    assert_ok(cpl_tokenizer_load(&t, small()));
-    assert_ok(cpl_encoder_init(&e, t, false));
+    coder c = open_coder(small());
     for (size_t n = 1; n < 40; n++) {
         static const char zeros[40] = ".";
-        ids.count                   = 0;
-        assert_ok(cpl_encoder_append(e, &ids, zeros, n));
-        assert_int_equal(ids.count, n);
+        check_round_trip(&c, zeros, n);
+        assert_int_equal(c.ids.count, n);
     }
     for (int i = 0; i < 2 * WORDS; i++) {
         char word[40];
         int length = snprintf(word, sizeof word, " %d", i % WORDS);
-        check_round_trip(e, t, word, (size_t)length);
+        check_round_trip(&c, word, (size_t)length);
     }
     for (size_t length = 1; length < 40; length++) /* few tokens, one byte differs */
         for (size_t at = 0; at < 2 * length; at++) {
             char word[40];
             memset(word, '-', sizeof word);
             word[at % length] = '|';
-            check_round_trip(e, t, word, length);
+            check_round_trip(&c, word, length);
         }
-    cpl_ids_free(&ids);
-    cpl_encoder_free(e);
-    cpl_tokenizer_free(t);
+    close_coder(&c);
 }
 
 TEST(bytes_that_are_no_utf8_become_the_replacement)
@@ -155,32 +153,22 @@ TEST(bytes_that_are_no_utf8_become_the_replacement)
     static const char bad[] = "a\xFFwater\xE2\x82 \xED\xA0\x80!";
     static const char good[] =
         "a\xEF\xBF\xBDwater\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD!";
-    cpl_tokenizer *t;
-    cpl_encoder *e;
-    cpl_ids got = {0}, want = {0};
-    assert_ok(cpl_tokenizer_load(&t, small()));
-    assert_ok(cpl_encoder_init(&e, t, false));
-    assert_ok(cpl_encoder_append(e, &want, good, sizeof good - 1));
-    assert_int_equal(cpl_encoder_repaired(e), 0);
-    assert_ok(cpl_encoder_append(e, &got, bad, sizeof bad - 1));
-    assert_int_equal(cpl_encoder_repaired(e), 5);
-    assert_int_equal(got.count, want.count);
-    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
-    cpl_ids_free(&got);
-    cpl_ids_free(&want);
-    cpl_encoder_free(e);
-    cpl_tokenizer_free(t);
+    coder got = encoded(small(), bad), want = encoded(small(), good);
+    assert_int_equal(cpl_encoder_repaired(want.e), 0);
+    assert_int_equal(cpl_encoder_repaired(got.e), 5);
+    assert_same_ids(&got.ids, &want.ids);
+    close_coder(&got);
+    close_coder(&want);
 }
 
 /* The same tokens as GPT-2's pair of files, and with merges as arrays of two. */
 TEST(other_forms_of_the_file_give_the_same)
 {
     char path[100];
-    cpl_ids want = {0}, got = {0};
     static const char text[] = "The wheel turned, they'd say, 100 times.<|endoftext|>";
     json_t *root = small_json(), *model = json_object_get(root, "model"), *entry;
     size_t i;
-    encode(small(), &want, text, strlen(text));
+    coder want         = encoded(small(), text);
     const char *folder = scratch_folder();
     snprintf(path, sizeof path, "%s/encoder.json", folder);
     assert_int_equal(json_dump_file(json_object_get(model, "vocab"), path, JSON_ENSURE_ASCII), 0);
@@ -196,9 +184,9 @@ TEST(other_forms_of_the_file_give_the_same)
         json_array_append_new(arrays, json_pack("[s%s]", pair, (size_t)(space - pair), space + 1));
     }
     fclose(file);
-    encode(folder, &got, text, strlen(text));
-    assert_int_equal(got.count, want.count);
-    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    coder got = encoded(folder, text);
+    assert_same_ids(&got.ids, &want.ids);
+    close_coder(&got);
     snprintf(path, sizeof path, "%s/added_tokens.json", folder);
     json_t *added = json_pack("{s:i}", "<pad>", 384);
     assert_int_equal(json_dump_file(added, path, 0), 0);
@@ -207,29 +195,27 @@ TEST(other_forms_of_the_file_give_the_same)
     assert_fails(CPL_ERR_INPUT, "added_tokens.json: added tokens", cpl_tokenizer_load(&t, folder));
     assert_int_equal(remove(path), 0);
     json_object_set_new(model, "merges", arrays);
-    encode(write_json(root), &got, text, strlen(text));
-    assert_int_equal(got.count, want.count);
-    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
+    got = encoded(write_json(root), text);
+    assert_same_ids(&got.ids, &want.ids);
     json_decref(root);
-    cpl_ids_free(&got);
-    cpl_ids_free(&want);
+    close_coder(&got);
+    close_coder(&want);
 }
 
 TEST(a_space_is_put_in_front_where_asked)
 {
-    cpl_ids got = {0}, want = {0};
-    json_t *root = small_json();
+    static const char *const texts[] = {"water<|endoftext|>the", " water<|endoftext|>the"};
+    json_t *root                     = small_json();
     json_object_set_new(json_object_get(root, "pre_tokenizer"), "add_prefix_space", json_true());
     const char *path = write_json(root);
-    encode(small(), &want, " water<|endoftext|> the", 23);
-    encode(path, &got, "water<|endoftext|>the", 21);
-    assert_int_equal(got.count, want.count);
-    assert_memory_equal(got.at, want.at, (size_t)got.count * sizeof *got.at);
-    encode(path, &got, " water<|endoftext|>the", 22);
-    assert_int_equal(got.count, want.count);
+    coder want       = encoded(small(), " water<|endoftext|> the");
+    for (int i = 0; i < 2; i++) {
+        coder got = encoded(path, texts[i]);
+        assert_same_ids(&got.ids, &want.ids);
+        close_coder(&got);
+    }
     json_decref(root);
-    cpl_ids_free(&got);
-    cpl_ids_free(&want);
+    close_coder(&want);
 }
 
 /* One member of the file changed, and a part of the sentence that must come. */
@@ -293,16 +279,10 @@ TEST(what_is_not_implemented_is_refused_by_name)
     }
 }
 
-static void keep_sentence(void *ctx, cpl_log_level level, const char *sentence)
-{
-    assert_int_equal(level, CPL_LOG_WARN);
-    cpl_text_printf(ctx, "%s\n", sentence);
-}
-
 TEST(what_is_ignored_is_told_once)
 {
     cpl_text told     = {0};
-    const cpl_log log = {keep_sentence, &told};
+    const cpl_log log = log_into(&told);
     cpl_tokenizer *t;
     json_t *root = small_json();
     json_object_set_new(root, "truncation", json_pack("{s:i}", "max_length", 2));
@@ -311,8 +291,9 @@ TEST(what_is_ignored_is_told_once)
     const char *path = write_json(root), *line;
     assert_ok(cpl_tokenizer_load(&t, path));
     cpl_tokenizer_warn(t, &log);
-    assert_int_equal(strncmp(told.bytes, path, strlen(path)), 0);
-    assert_string_equal(told.bytes + strlen(path),
+    assert_int_equal(strncmp(told.bytes, "warn: ", 6), 0);
+    assert_int_equal(strncmp(told.bytes + 6, path, strlen(path)), 0);
+    assert_string_equal(told.bytes + 6 + strlen(path),
                         ": truncation is ignored, and texts keep all of their ids; padding is "
                         "ignored, and texts get no further ids; decoder WordPiece is ignored, and "
                         "ids become text as with ByteLevel\n");

@@ -1,4 +1,4 @@
-/* test_loader.c - which tokens a step sees, and where their documents begin.
+/* test_loader.c - the tokens of a step, and the places where their documents begin.
  *
  * Oracles: the order that NumPy gives (published in the data specification); the epoch's list, the
  * filter and the document places written out plainly below. */
@@ -20,7 +20,7 @@ static int64_t instances[MAX_ROWS];
 static cpl_batch batch = LIST(.ids = ids, .targets = targets, .doc_start = doc_start,
                               .instances = instances, .labels = labels);
 
-/* A flat file below `folder`/label whose token i is base + i. */
+/* Writes a flat file below `folder`/label whose token i is base + i. */
 static const char *tokens(const char *label, const char *name, int64_t n, int base)
 {
     char path[256];
@@ -51,19 +51,33 @@ static cpl_loader_settings plain_settings(void)
     return (cpl_loader_settings){.seq_len = T, .batch_instances = 2, .seed = 6198, .eos = -1};
 }
 
+/* Returns a loader of these files; close_loader closes them too. */
+static cpl_loader *open_loader(const char *const *paths, int64_t n, const cpl_loader_settings *s,
+                               const cpl_log *log)
+{
+    cpl_loader *loader = NULL;
+    assert_ok(cpl_loader_init(&loader, open_shards(paths, n), s, log));
+    return loader;
+}
+
+static void close_loader(cpl_loader *loader)
+{
+    cpl_shards *shards = (cpl_shards *)(uintptr_t)loader->shards;
+    cpl_loader_free(loader);
+    cpl_shards_close(shards);
+}
+
 /* ---- instances and order ---- */
 
 TEST(packing)
 {
     const char *paths[]   = {tokens("p", "a.npy", 3 * T + 5, 100), tokens("p", "b.npy", T - 1, 0),
                              tokens("p", "c.npy", 0, 0), tokens("p", "d.npy", 2 * T, 1000)};
-    cpl_shards *shards    = open_shards(paths, 4);
     cpl_loader_settings s = plain_settings();
-    cpl_loader *loader    = NULL;
     cpl_text said         = {0};
     cpl_log log           = log_into(&said);
     s.batch_instances     = 5;
-    assert_ok(cpl_loader_init(&loader, shards, &s, &log));
+    cpl_loader *loader    = open_loader(paths, 4, &s, &log);
     assert_non_null(strstr(said.bytes, "5 sequences of 8 tokens in 4 files; 12 tokens"));
     assert_int_equal(loader->n_instances, 5);
     assert_int_equal(loader->steps_per_epoch, 1);
@@ -78,8 +92,7 @@ TEST(packing)
         }
     }
     assert_int_equal(batch.n_targets, 5 * (T - 1));
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
     cpl_text_free(&said);
 }
 
@@ -87,12 +100,10 @@ TEST(numpy_order)
 {
     static const int want[10] = {2, 4, 7, 3, 8, 9, 0, 6, 1, 5}; /* seed 6198 */
     const char *path          = tokens("n", "a.npy", 10 * T, 0);
-    cpl_shards *shards        = open_shards(&path, 1);
     cpl_loader_settings s     = plain_settings();
-    cpl_loader *loader        = NULL;
     s.shuffle                 = true;
     s.batch_instances         = 3;
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    cpl_loader *loader        = open_loader(&path, 1, &s, NULL);
     assert_int_equal(loader->steps_per_epoch, 3);
     for (int64_t step = 0; step < 3; step++) {
         assert_ok(cpl_loader_batch(loader, step, &batch));
@@ -101,11 +112,10 @@ TEST(numpy_order)
             assert_int_equal(ids[row * T], want[3 * step + row] * T);
         }
     }
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
-/* The epoch's list written plainly, weights by source of each instance. */
+/* Writes the epoch's list by plain loops. Weights are those of each instance's source. */
 static int64_t plain_order(uint32_t *out, const int *source, int64_t n, const double *weight,
                            int n_sources, uint64_t seed, bool shuffle)
 {
@@ -170,7 +180,7 @@ TEST(weights_and_epochs)
     cpl_shards_close(shards);
 }
 
-/* The batch of a step does not depend on what was asked before. */
+/* The batch of a step does not depend on the batches before it. */
 TEST(pure_function_of_step)
 {
     const char *path      = tokens("r", "a.npy", 11 * T, 0);
@@ -228,11 +238,10 @@ TEST(masks_and_documents)
         count += has;
     }
     assert_int_equal(batch.n_targets, count);
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
-/* The definition, over all stretches. */
+/* Returns whether a sequence repeats, by the definition, over all stretches. */
 static bool repeats_plainly(const int32_t *x, int64_t n, int64_t max_period, int64_t min_count)
 {
     for (int64_t p = 1; p <= max_period; p++)
@@ -275,27 +284,22 @@ TEST(filtered)
     for (int i = 0; i < LONG; i++) data[LONG + i] = (uint16_t)(5 + i % 2); /* period 2, 32 times */
     const char *path = in_folder(folder, "filter.npy");
     write_bytes(path, data, sizeof data);
-    cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
-    cpl_loader *loader    = NULL;
     s.seq_len             = LONG;
     s.filter_repeats      = true;
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    cpl_loader *loader    = open_loader(&path, 1, &s, NULL);
     assert_ok(cpl_loader_batch(loader, 0, &two));
     assert_int_equal(two.n_filtered, 1);
     assert_int_equal(two.n_targets, LONG - 1);
     assert_int_equal(long_targets[0], data[1]);
     for (int i = 0; i < LONG; i++) assert_int_equal(long_targets[LONG + i], -1);
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
     data[2 * LONG - 1] = 9; /* 31 times */
     write_bytes(path, data, sizeof data);
-    shards = open_shards(&path, 1);
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    loader = open_loader(&path, 1, &s, NULL);
     assert_ok(cpl_loader_batch(loader, 0, &two));
     assert_int_equal(two.n_filtered, 0);
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
 /* ---- evaluation ---- */
@@ -305,12 +309,10 @@ TEST(evaluation)
     const char *paths[] = {tokens("ev/y", "a.npy", 3 * T, 0), tokens("ev/x", "b.npy", 1 * T, 0),
                            tokens("ev/y", "c.npy", 2 * T, 0)};
     static const int64_t want[] = {0, 1, 2, 4, 5, -1, -1, -1};
-    cpl_shards *shards          = open_shards(paths, 3);
     cpl_loader_settings s       = plain_settings();
-    cpl_loader *loader          = NULL;
     s.batch_instances           = 4;
     s.evaluation                = true;
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    cpl_loader *loader          = open_loader(paths, 3, &s, NULL);
     assert_string_equal(loader->shards->labels.at[1], "y");
     assert_int_equal(cpl_loader_label_instances(loader, 1), 5);
     assert_int_equal(cpl_loader_eval_batches(loader, 1, 0), 2);
@@ -323,8 +325,7 @@ TEST(evaluation)
     assert_ok(cpl_loader_eval_batch(loader, 1, 3, 0, &batch));
     assert_int_equal(instances[3], -1);
     assert_int_equal(cpl_loader_eval_batches(loader, 0, 9), 1);
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
 /* ---- what is refused ---- */
@@ -379,8 +380,7 @@ TEST(bad_id)
     assert_ok(cpl_shards_open(&shards, &path, 1, &options, NULL));
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
     assert_fails(CPL_ERR_INPUT, "token 15 is the id 20", cpl_loader_batch(loader, 0, &batch));
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
 static uint64_t print_of(const char *path, int64_t eos, int64_t seq_len)
@@ -415,20 +415,17 @@ TEST(fingerprints)
 TEST(becomes_shorter)
 {
     const char *path      = tokens("shorter", "a.npy", 64 * T, 0);
-    cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
-    cpl_loader *loader    = NULL;
     uint64_t hash         = 0;
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    cpl_loader *loader    = open_loader(&path, 1, &s, NULL);
     assert_ok(cpl_loader_batch(loader, 0, &batch));
     assert_int_equal(truncate(path, 3 * T * 2), 0);
     assert_ok(cpl_loader_batch(loader, 0, &batch));
     assert_fails(CPL_ERR_IO, "a.npy: ends at byte 48; it became shorter",
                  cpl_loader_batch(loader, 1, &batch));
     assert_fails(CPL_ERR_IO, "became shorter", cpl_loader_fingerprint(&hash, loader));
-    assert_fails(CPL_ERR_IO, "became shorter", cpl_shards_content(&hash, shards));
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    assert_fails(CPL_ERR_IO, "became shorter", cpl_shards_content(&hash, loader->shards));
+    close_loader(loader);
 }
 
 /* More files than stay open: each is read, and one that changed is named. */
@@ -442,12 +439,10 @@ TEST(many_files)
         snprintf(name, sizeof name, "%05d.npy", i);
         tokens("many", name, 2 * T, i * 8);
     }
-    cpl_shards *shards    = open_shards(&path, 1);
     cpl_loader_settings s = plain_settings();
-    cpl_loader *loader    = NULL;
-    assert_int_equal(shards->n_files, FILES);
-    assert_int_equal(shards->n_kept, CPL_SHARDS_KEPT_OPEN);
-    assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
+    cpl_loader *loader    = open_loader(&path, 1, &s, NULL);
+    assert_int_equal(loader->shards->n_files, FILES);
+    assert_int_equal(loader->shards->n_kept, CPL_SHARDS_KEPT_OPEN);
     for (int i = 0; i < FILES; i++) {
         assert_ok(cpl_loader_batch(loader, i, &batch));
         assert_int_equal(ids[0], i * 8);
@@ -456,8 +451,7 @@ TEST(many_files)
     tokens("many", name, T, 0);
     assert_fails(CPL_ERR_IO, "it changed while in use",
                  cpl_loader_batch(loader, FILES - 1, &batch));
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
 TEST(no_memory)
@@ -475,8 +469,7 @@ TEST(no_memory)
         assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
     }
     assert_true(n > 8);
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
 
 /* By-label figures of the small corpus: instances of 512 tokens out of one file of six sources. */
@@ -492,6 +485,5 @@ TEST(small_corpus)
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
     assert_int_equal(loader->n_instances, 35506 / 512);
     assert_int_equal(loader->shards->labels.count, 1); /* no sidecar: the folder's name */
-    cpl_loader_free(loader);
-    cpl_shards_close(shards);
+    close_loader(loader);
 }
