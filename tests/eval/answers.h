@@ -7,7 +7,7 @@
 #include "io/json.h"
 #include "support/files.h"
 
-/* The span as a string; static buffers, four in turn. */
+/* Returns the span as a string, in one of four static buffers in turn. */
 static inline const char *string_of(cpl_span span)
 {
     static char strings[4][4096];
@@ -19,7 +19,7 @@ static inline const char *string_of(cpl_span span)
     return out;
 }
 
-/* What the filter finds; "[invalid]" if it finds nothing. */
+/* Returns the answer that the filter finds, or "[invalid]". */
 __attribute__((unused)) static const char *extracted(const char *name, const char *text)
 {
     const cpl_filter *filter;
@@ -30,7 +30,7 @@ __attribute__((unused)) static const char *extracted(const char *name, const cha
     return found ? string_of(answer) : "[invalid]";
 }
 
-/* The normal form; "[none]" if there is none. */
+/* Returns the normal form, or "[none]". */
 __attribute__((unused)) static const char *normal_of(const char *name, const char *text)
 {
     const cpl_normal *normal;
@@ -43,7 +43,19 @@ __attribute__((unused)) static const char *normal_of(const char *name, const cha
     return got;
 }
 
-/* A JSON file that may be compressed. */
+/* Returns the grading with these names; `reference` may be NULL. */
+__attribute__((unused)) static cpl_grading grading_of(const char *filter, const char *reference,
+                                                      const char *normal, const char *comparison)
+{
+    cpl_grading grading = {0};
+    assert_ok(cpl_filter_find(&grading.filter, filter));
+    if (reference) assert_ok(cpl_filter_find(&grading.reference, reference));
+    assert_ok(cpl_normal_find(&grading.normal, normal));
+    assert_ok(cpl_comparison_find(&grading.comparison, comparison));
+    return grading;
+}
+
+/* Returns a JSON file, which may be compressed. */
 __attribute__((unused)) static json_t *load_plain(const char *path)
 {
     cpl_text bytes = read_plain(path);
@@ -53,7 +65,7 @@ __attribute__((unused)) static json_t *load_plain(const char *path)
     return json;
 }
 
-/* JSON lines as an array. */
+/* Returns JSON lines, which may be compressed, as an array. */
 __attribute__((unused)) static json_t *load_lines(const char *path)
 {
     cpl_text bytes = read_plain(path);
@@ -67,7 +79,7 @@ __attribute__((unused)) static json_t *load_lines(const char *path)
     return rows;
 }
 
-/* A string member, or the string itself. */
+/* Returns a member that is a string; `key` NULL: the string itself. */
 __attribute__((unused)) static const char *member(const json_t *object, const char *key)
 {
     const char *value = json_string_value(key ? json_object_get(object, key) : object);

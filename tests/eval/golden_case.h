@@ -30,8 +30,8 @@ enum {
 
 /* ---- files ---- */
 
-/* The reference "harness/copa". `result` is set to the object of its task. The caller gives it
- * back. */
+/* Returns the reference of a name such as "harness/copa", which the caller gives back, and sets
+ * `result` to the object of its task. */
 __attribute__((unused)) static json_t *golden_file(const char *name, json_t **result)
 {
     char relative[128];
@@ -53,7 +53,7 @@ typedef struct golden {
     cpl_eval_runner runner;
 } golden;
 
-/* For sequences of `window` tokens. */
+/* Opens the model for sequences of `window` tokens. */
 __attribute__((unused)) static void open_golden(golden *g, int64_t window)
 {
     const char *path = reference_path("eval/model");
@@ -82,7 +82,7 @@ __attribute__((unused)) static void close_golden(golden *g)
 
 /* ---- asking ---- */
 
-/* Samples at the places of their questions, each once. */
+/* Puts a sample at the place of its question. Each place is filled once. */
 static inline cpl_status golden_take(void *ctx, int64_t index, json_t *sample)
 {
     while ((int64_t)json_array_size(ctx) <= index)
@@ -92,7 +92,7 @@ static inline cpl_status golden_take(void *ctx, int64_t index, json_t *sample)
     return CPL_OK;
 }
 
-/* All answers as an array. */
+/* Returns all answered questions as an array. */
 __attribute__((unused)) static json_t *golden_ask(const golden *g, const cpl_question *questions,
                                                   int64_t n)
 {
@@ -118,7 +118,7 @@ static inline const char *golden_id(cpl_pool *pool, const json_t *sample)
                                : pooled(pool, id);
 }
 
-/* As its reference was asked: its scores are those of `pred`. */
+/* Returns the form by which a reference was made. Its scores are the members of `pred`. */
 __attribute__((unused)) static const cpl_request_spec *
 golden_rank_form(cpl_pool *pool, const json_t *sample, bool inloop)
 {
@@ -135,7 +135,7 @@ golden_rank_form(cpl_pool *pool, const json_t *sample, bool inloop)
     return form;
 }
 
-/* The byte at which the last `chars` characters of a text begin. */
+/* Returns the byte at which the last `chars` characters of a text begin. */
 static inline size_t last_chars(const char *text, int64_t chars)
 {
     const cpl_span span = cpl_span_of(text);
@@ -154,7 +154,7 @@ static inline void golden_gold(cpl_pool *pool, cpl_question *q, const json_t *go
         q->gold[i] = json_integer_value(q->several ? json_array_get(gold, (size_t)i) : gold);
 }
 
-/* A question of a reference that holds its texts. */
+/* Returns the question of a reference that holds its texts. */
 __attribute__((unused)) static cpl_question golden_rank(cpl_pool *pool, const json_t *sample,
                                                         bool inloop)
 {
@@ -189,7 +189,7 @@ typedef struct golden_answer {
     bool show_normal;
 } golden_answer;
 
-/* What is taken out of the texts of each task, the headline first: data/eval/tasks. */
+/* The answers of each task, the headline first, as data/eval/tasks has them. */
 static const golden_answer golden_answers[] = {
     {"gsm8k", "strict-match", 1, "gsm8k_strict", NULL, "gsm8k", "exact", "[invalid]", 0},
     {"gsm8k", "flexible-extract", 1, "last_number", NULL, "gsm8k", "exact", "[invalid]", 0},
@@ -205,7 +205,7 @@ static const golden_answer golden_answers[] = {
     {"agieval", "acc", 0, "agieval", "agieval", "agieval", "exact_or_none", NULL, 0},
 };
 
-/* The form of a task's generated texts, without stop strings and lengths. */
+/* Returns the form of a task's generated texts, without stop strings and lengths. */
 __attribute__((unused)) static cpl_request_spec *golden_text_form(cpl_pool *pool, const char *task)
 {
     cpl_request_spec *form = cpl_pool_take(pool, sizeof *form);
@@ -216,17 +216,17 @@ __attribute__((unused)) static cpl_request_spec *golden_text_form(cpl_pool *pool
         if (strcmp(g->task, task) != 0) continue;
         cpl_answer *one = &answers[form->n_answers++];
         form->filters   = g->filters;
-        *one = (cpl_answer){.name = g->name, .invalid = g->invalid, .show_normal = g->show_normal};
-        assert_ok(cpl_filter_find(&one->grading.filter, g->filter));
-        if (g->reference) assert_ok(cpl_filter_find(&one->grading.reference, g->reference));
-        assert_ok(cpl_normal_find(&one->grading.normal, g->normal));
-        assert_ok(cpl_comparison_find(&one->grading.comparison, g->comparison));
+        *one =
+            (cpl_answer){.name    = g->name,
+                         .grading = grading_of(g->filter, g->reference, g->normal, g->comparison),
+                         .invalid = g->invalid,
+                         .show_normal = g->show_normal};
     }
     assert_true(form->n_answers > 0);
     return form;
 }
 
-/* Stop strings, all but the end-of-text that stands last, and lengths. */
+/* Sets the lengths and the stop strings, except the last one, which is the end of text. */
 __attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_request_spec *form,
                                                   const json_t *settings)
 {
@@ -239,8 +239,8 @@ __attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_request_sp
     form->max_gen_toks = json_integer_value(json_object_get(settings, "max_gen_toks"));
 }
 
-/* A question of a reference that holds its prompt, or is marked only; every answer is held against
- * the same references. */
+/* Returns the question of a reference with its prompt, or of a text that is only graded. Every answer
+ * has the same references. */
 __attribute__((unused)) static cpl_question golden_text(cpl_pool *pool, const json_t *sample,
                                                         const cpl_request_spec *form)
 {

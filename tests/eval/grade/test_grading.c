@@ -1,179 +1,13 @@
-/* test_grading.c - texts with the marks that lm-eval 0.4.13 gives them, real generations with the
- * marks of the tasks' authors, and stop strings. */
+/* test_grading.c - spellings with the grades that lm-eval 0.4.13 gives them, real generations with
+ * the grades of the tasks' authors, and stop strings. run/test_runner_golden.c grades whole texts. */
 #include "eval/grade/grading.h"
 
 #include "eval/answers.h"
 
-/* The metrics of the tasks, as data/eval/tasks has them. */
-typedef struct metric {
-    const char *task, *key; /* `key` inside answer and correct; NULL: they are no objects */
-    const char *filter, *reference, *normal, *comparison;
-} metric;
-
-static const metric metrics[] = {
-    {"gsm8k", "strict-match", "gsm8k_strict", NULL, "gsm8k", "exact"},
-    {"gsm8k", "flexible-extract", "last_number", NULL, "gsm8k", "exact"},
-    {"gsm8k_cot", "strict-match", "answer_is_number", NULL, "gsm8k", "exact"},
-    {"gsm8k_cot", "flexible-extract", "last_number", NULL, "gsm8k", "exact"},
-    {"bbh", NULL, "the_answer_is", NULL, "none", "exact"},
-    {"math", NULL, "minerva", NULL, "minerva", "number"},
-    {"mmlu_pro", NULL, "answer_letter", NULL, "lower_unpunctuated", "exact"},
-    {"triviaqa", NULL, "none", NULL, "lower_unpunctuated", "exact"},
-    {"agieval", NULL, "agieval", "agieval", "agieval", "exact_or_none"},
-};
-
-/* Texts of MATH that lm-eval's computer algebra system accepts and cpl_latex_equal does not, with
- * what is extracted: two with letters, which it takes for variables (neither is n e i t h e r), and
- * seven of which it reads the first expression and passes over the ".0" behind it. */
-static const char *const algebra[][2] = {
-    {"intermediate_algebra/1", "\\left(neither\\right)"},
-    {"intermediate_algebra/1", "2\\cdot\\frac{neither}{2}"},
-    {"counting_and_probability/0", "\\frac{10}{11}.0"},
-    {"geometry/0", "\\frac{3}{4}.0"},
-    {"geometry/1", "\\frac{4}{5}.0"},
-    {"intermediate_algebra/0", "\\sqrt{74}.0"},
-    {"intermediate_algebra/1", "neither.0"},
-    {"number_theory/0", "\\frac{1}{11}.0"},
-    {"precalculus/1", "\\frac{1}{4}.0"},
-};
-
-static cpl_grading marking_of(const metric *m)
-{
-    cpl_grading grading = {0};
-    assert_ok(cpl_filter_find(&grading.filter, m->filter));
-    if (m->reference) assert_ok(cpl_filter_find(&grading.reference, m->reference));
-    assert_ok(cpl_normal_find(&grading.normal, m->normal));
-    assert_ok(cpl_comparison_find(&grading.comparison, m->comparison));
-    return grading;
-}
-
-static bool needs_algebra(const char *id, const char *answer, bool seen[])
-{
-    for (size_t i = 0; i < sizeof algebra / sizeof *algebra; i++)
-        if (strcmp(algebra[i][0], id) == 0 && strcmp(algebra[i][1], answer) == 0)
-            return seen[i] = true;
-    return false;
-}
-
-/* The references of a case: one string, or a list. Static, until the next call. */
-static const cpl_span *references_of(const json_t *c, int64_t *n)
-{
-    static cpl_span spans[200];
-    const json_t *target = json_object_get(c, "reference");
-    if (!target) target = json_object_get(c, "target");
-    *n = json_is_array(target) ? (int64_t)json_array_size(target) : 1;
-    assert_true(*n > 0 && *n <= 200);
-    for (int64_t i = 0; i < *n; i++)
-        spans[i] = cpl_span_of(member(
-            *n > 1 || json_is_array(target) ? json_array_get(target, (size_t)i) : target, NULL));
-    return spans;
-}
-
-static const json_t *under(const json_t *c, const char *name, const char *key)
-{
-    const json_t *value = json_object_get(c, name);
-    return key ? json_object_get(value, key) : value;
-}
-
-/* What is reported as the answer: of MATH the normal form. */
-static const char *reported(const cpl_grade *mark, const metric *m)
-{
-    bool math = strcmp(m->task, "math") == 0;
-    if (!mark->found) return math ? "[invalidanswer]" : "[invalid]";
-    return string_of(math ? mark->normal : mark->answer);
-}
-
-/* One text by one metric against what lm-eval says. */
-static void check_case(const json_t *c, const metric *m, cpl_grading_scratch *room, bool seen[])
-{
-    cpl_grading grading = marking_of(m);
-    cpl_grade mark;
-    int64_t n;
-    const cpl_span *references = references_of(c, &n);
-    const json_t *wanted = under(c, "answer", m->key), *id = json_object_get(c, "id");
-    int correct = (int)json_integer_value(under(c, "correct", m->key));
-    assert_ok(
-        cpl_grading_grade(&mark, &grading, cpl_span_of(member(c, "text")), references, n, room));
-    const char *answer = reported(&mark, m);
-    if (json_is_null(wanted))
-        assert_false(mark.found);
-    else
-        assert_string_equal(answer, member(wanted, NULL));
-    if (json_object_get(c, "extracted"))
-        assert_string_equal(mark.found ? string_of(mark.answer) : "[invalidanswer]",
-                            member(c, "extracted"));
-    if (json_object_get(c, "robust"))
-        assert_string_equal(extracted("the_answer_is_robust", member(c, "text")),
-                            member(c, "robust"));
-    if (json_is_string(id) && needs_algebra(json_string_value(id), answer, seen)) {
-        assert_true(correct && !mark.correct);
-        return;
-    }
-    if (mark.correct != (bool)correct)
-        fail_msg("%s %s: \"%s\" is marked %d", m->task, json_string_value(id), answer,
-                 mark.correct);
-}
-
-static int64_t check_cases(const json_t *cases, const char *task, bool seen[])
-{
-    cpl_grading_scratch room = {0};
-    int64_t marked           = 0;
-    size_t i;
-    json_t *c;
-    json_array_foreach(cases, i, c)
-    {
-        const char *of = task ? task : member(c, "task");
-        if (!json_object_get(c, "text")) continue; /* a ranked question */
-        for (size_t k = 0; k < sizeof metrics / sizeof *metrics; k++)
-            if (strcmp(metrics[k].task, of) == 0) check_case(c, &metrics[k], &room, seen);
-        marked++;
-    }
-    cpl_grading_scratch_free(&room);
-    return marked;
-}
-
-TEST_ANY(given_texts_are_marked_as_lm_eval_does)
-{
-    bool seen[sizeof algebra / sizeof *algebra] = {false};
-    json_t *file = load_plain(reference_path("eval/scoring.json.gz"));
-    assert_int_equal(check_cases(json_object_get(file, "cases"), NULL, seen), 1196);
-    for (size_t i = 0; i < sizeof seen; i++)
-        if (!seen[i]) fail_msg("%s %s is not met", algebra[i][0], algebra[i][1]);
-    json_decref(file);
-}
-
-TEST_ANY(generated_texts_are_marked_as_lm_eval_does)
-{
-    static const struct {
-        const char *task, *file;
-        int64_t texts[2]; /* in the checkout, in the larger data */
-    } files[] = {
-        {"gsm8k", "gsm8k", {3, 10}},
-        {"gsm8k_cot", "gsm8k_cot", {3, 10}},
-        {"bbh", "bbh", {27, 27}},
-        {"math", "math", {7, 14}},
-        {"mmlu_pro", "mmlu_pro", {14, 14}},
-        {"triviaqa", "triviaqa", {4, 20}},
-        {"triviaqa", "triviaqa.0shot", {4, 10}},
-        {"agieval", "agieval", {4, 4}},
-    };
-    bool seen[sizeof algebra / sizeof *algebra];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "eval/harness/%s.json.gz", files[i].file);
-        json_t *file     = load_plain(reference_path(name));
-        json_t *result   = json_object_get(json_object_get(file, "results"), files[i].task);
-        const json_t *of = json_object_get(result, "samples");
-        assert_int_equal(check_cases(of, files[i].task, seen), files[i].texts[further]);
-        json_decref(file);
-    }
-}
-
 static bool are_equal(const char *a, const char *b, cpl_grading_scratch *room)
 {
-    const cpl_grading grading =
-        marking_of(&(metric){NULL, NULL, "none", NULL, "minerva", "number"});
-    const cpl_span reference = cpl_span_of(a);
+    const cpl_grading grading = grading_of("none", NULL, "minerva", "number");
+    const cpl_span reference  = cpl_span_of(a);
     cpl_grade mark;
     assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of(b), &reference, 1, room));
     return mark.correct;
@@ -227,10 +61,9 @@ TEST(solutions_of_real_models)
 {
     static const char *const models[] = {"6b_finetuning", "6b_verification", "175b_finetuning",
                                          "175b_verification"};
-    const cpl_grading last =
-        marking_of(&(metric){NULL, NULL, "last_number", "last_number", "gsm8k", "exact"});
-    cpl_grading_scratch room = {0};
-    json_t *rows             = load_lines(golden_path("eval/fixtures/gsm8k.jsonl.gz")), *row;
+    const cpl_grading last            = grading_of("last_number", "last_number", "gsm8k", "exact");
+    cpl_grading_scratch room          = {0};
+    json_t *rows = load_lines(golden_path("eval/fixtures/gsm8k.jsonl.gz")), *row;
     size_t i;
     int64_t correct = 0;
     json_array_foreach(rows, i, row)
@@ -253,9 +86,8 @@ TEST(solutions_of_real_models)
 
 TEST(answers_of_a_real_run)
 {
-    const cpl_grading plain = marking_of(&metrics[4]);
-    const cpl_grading robust =
-        marking_of(&(metric){NULL, NULL, "the_answer_is_robust", NULL, "none", "exact"});
+    const cpl_grading plain  = grading_of("the_answer_is", NULL, "none", "exact");
+    const cpl_grading robust = grading_of("the_answer_is_robust", NULL, "none", "exact");
     cpl_grading_scratch room = {0};
     json_t *rows             = load_lines(golden_path("eval/fixtures/bbh.jsonl.gz")), *row;
     size_t i;
@@ -277,40 +109,39 @@ TEST(answers_of_a_real_run)
     json_decref(rows);
 }
 
-/* One text under the metric of triviaqa, its official one, and hendrycks' of MATH. */
-static cpl_grade mark_by(const metric *m, const char *text, const char *reference,
-                         cpl_grading_scratch *room)
+/* Grades a text against two references, of which the first is never met. */
+static cpl_grade grade_by(const cpl_grading *grading, const char *text, const char *reference,
+                          cpl_grading_scratch *room)
 {
-    cpl_grading grading = marking_of(m);
-    cpl_span wanted[]   = {cpl_span_of("something else"), cpl_span_of(reference)};
+    cpl_span wanted[] = {cpl_span_of("something else"), cpl_span_of(reference)};
     cpl_grade mark;
-    assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of(text), wanted, 2, room));
+    assert_ok(cpl_grading_grade(&mark, grading, cpl_span_of(text), wanted, 2, room));
     return mark;
 }
 
 TEST(what_no_file_shows)
 {
-    const metric official    = {NULL, NULL, "none", NULL, "triviaqa", "exact"};
-    const metric f1          = {NULL, NULL, "none", NULL, "triviaqa", "shared_words"};
-    const metric hendrycks   = {NULL, NULL, "dollars", NULL, "hendrycks", "exact"};
-    const metric agieval     = {NULL, NULL, "agieval", "agieval", "agieval", "exact_or_none"};
-    cpl_grading_scratch room = {0};
-    assert_true(mark_by(&official, " Sunset_Blvd!", "The Sunset blvd", &room).correct);
-    assert_near(mark_by(&f1, "sunset road", "Sunset Blvd", &room).score, 0.5, 0);
-    assert_true(mark_by(&f1, "the blvd: Sunset", "Sunset Blvd", &room).correct);
-    assert_true(mark_by(&hendrycks, "it is $ 1/2 $.", "\\frac12", &room).correct);
-    assert_true(mark_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* as they are */
-    assert_false(mark_by(&hendrycks, "$ a/b$", "a/b", &room).correct);
-    assert_true(mark_by(&agieval, "none", "none either", &room).correct);
-    assert_false(mark_by(&agieval, "1", "none", &room).correct);
-    assert_false(mark_by(&metrics[4], "none", "[invalid]", &room).correct);
-    cpl_grading grading = marking_of(&official);
+    const cpl_grading official  = grading_of("none", NULL, "triviaqa", "exact");
+    const cpl_grading f1        = grading_of("none", NULL, "triviaqa", "shared_words");
+    const cpl_grading hendrycks = grading_of("dollars", NULL, "hendrycks", "exact");
+    const cpl_grading agieval   = grading_of("agieval", "agieval", "agieval", "exact_or_none");
+    const cpl_grading bbh       = grading_of("the_answer_is", NULL, "none", "exact");
+    cpl_grading_scratch room    = {0};
+    assert_true(grade_by(&official, " Sunset_Blvd!", "The Sunset blvd", &room).correct);
+    assert_near(grade_by(&f1, "sunset road", "Sunset Blvd", &room).score, 0.5, 0);
+    assert_true(grade_by(&f1, "the blvd: Sunset", "Sunset Blvd", &room).correct);
+    assert_true(grade_by(&hendrycks, "it is $ 1/2 $.", "\\frac12", &room).correct);
+    assert_true(grade_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* as they are */
+    assert_false(grade_by(&hendrycks, "$ a/b$", "a/b", &room).correct);
+    assert_true(grade_by(&agieval, "none", "none either", &room).correct);
+    assert_false(grade_by(&agieval, "1", "none", &room).correct);
+    assert_false(grade_by(&bbh, "none", "[invalid]", &room).correct);
     cpl_grade mark;
-    assert_ok(cpl_grading_grade(&mark, &grading, cpl_span_of("a"), NULL, 0, &room));
+    assert_ok(cpl_grading_grade(&mark, &official, cpl_span_of("a"), NULL, 0, &room));
     assert_true(mark.found && !mark.correct && mark.score == 0);
     cpl_alloc_fail_at(1);
     cpl_grading_scratch none = {0};
-    assert_int_equal(cpl_grading_grade(&mark, &grading, cpl_span_of("b"), NULL, 0, &none),
+    assert_int_equal(cpl_grading_grade(&mark, &official, cpl_span_of("b"), NULL, 0, &none),
                      CPL_ERR_MEMORY);
     cpl_alloc_fail_at(0);
     cpl_grading_scratch_free(&none);
