@@ -1,5 +1,5 @@
-/* test_journal.c - what has been answered so far: going on, lines that are cut or wrong, files that
- * are something else or open elsewhere. */
+/* test_journal.c - the journal of answered questions: resuming, lines that are cut or wrong, files
+ * that are no journal or open elsewhere. */
 #include "eval/journal.h"
 
 #include <jansson.h>
@@ -8,37 +8,35 @@
 #include <xxhash.h>
 
 #include "base/arena.h"
-#include "check.h"
 #include "io/file.h"
+#include "support/files.h"
 
-static const char *place(void)
+static const char *path; /* a journal in a fresh folder for each test */
+static json_t *settings; /* of the evaluation that began it */
+
+static int make_place(void **state)
 {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/out.json.partial", scratch_folder());
-    return path;
+    (void)state;
+    path     = in_folder(scratch_folder(), "out.json.partial");
+    settings = json_pack("{s:s,s:i}", "model", "m", "limit", 3);
+    return settings ? 0 : -1;
 }
 
-static void put(const char *path, const char *bytes)
+static int drop_settings(void **state)
 {
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    fputs(bytes, out);
-    fclose(out);
+    (void)state;
+    json_decref(settings);
+    return 0;
 }
+TESTS_DO(before_each, make_place);
+TESTS_DO(after_each, drop_settings);
 
-static const char *content(const char *path)
+static void assert_holds(const char *want)
 {
-    static char bytes[4096];
-    FILE *in = fopen(path, "rb");
-    assert_non_null(in);
-    bytes[fread(bytes, 1, sizeof bytes - 1, in)] = '\0';
-    fclose(in);
-    return bytes;
-}
-
-static json_t *settings_of(const char *model, int limit)
-{
-    return json_pack("{s:s,s:i}", "model", model, "limit", limit);
+    cpl_text bytes = read_bytes(path);
+    cpl_text_char(&bytes, '\0');
+    assert_string_equal(bytes.bytes, want);
+    cpl_text_free(&bytes);
 }
 
 static void add(cpl_eval_journal *r, const char *key, json_t *id, int pred)
@@ -56,7 +54,7 @@ static int pred_of(const cpl_eval_journal *r, const char *key, const char *id)
     return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
 }
 
-/* Two lines as they are written; see main. */
+/* Two lines as they are written, made before the tests. */
 static char begun[128], first[128];
 
 /* An object as a line, with its check sum. */
@@ -78,8 +76,6 @@ TESTS_DO(before_all, seal_lines);
 /* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
 TEST(going_on)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
     assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(r.count, 0);
@@ -99,30 +95,24 @@ TEST(going_on)
     cpl_eval_journal_close(&r);
     assert_ok(cpl_eval_journal_open(&r, path, settings, true));
     assert_int_equal(r.count, 0);
-    assert_string_equal(content(path), begun);
+    assert_holds(begun);
     assert_ok(cpl_eval_journal_remove(&r));
     assert_false(cpl_path_exists(path));
-    json_decref(settings);
 }
 
 /* An interruption cuts the last line, wherever; the first one too. */
 TEST(cut_lines)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 3);
     char whole[256];
     snprintf(whole, sizeof whole, "%s%s", begun, first);
     for (size_t n = 0; n <= strlen(whole); n++) {
         cpl_eval_journal r;
-        char part[256];
-        snprintf(part, n + 1, "%s", whole);
-        put(path, part);
+        write_bytes(path, whole, n);
         assert_ok(cpl_eval_journal_open(&r, path, settings, false));
         assert_int_equal(r.count, n == strlen(whole));
         cpl_eval_journal_close(&r);
-        assert_string_equal(content(path), n == strlen(whole) ? whole : begun);
+        assert_holds(n == strlen(whole) ? whole : begun);
     }
-    json_decref(settings);
 }
 
 /* A file that is something else is left as it is. */
@@ -130,17 +120,14 @@ TEST(other_files)
 {
     static const char *const others[] = {"my notes, one line", "my notes\nof two lines",
                                          "{\"task\":1}\n", "\n{\"settings\":{}}\n"};
-    const char *path                  = place();
-    json_t *settings                  = settings_of("m", 3);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         for (int fresh = 0; fresh < 2; fresh++) {
             cpl_eval_journal r;
-            put(path, others[i]);
+            write_string(path, others[i]);
             assert_fails(CPL_ERR_INPUT, "is not the record of an evaluation",
                          cpl_eval_journal_open(&r, path, settings, fresh));
-            assert_string_equal(content(path), others[i]);
+            assert_holds(others[i]);
         }
-    json_decref(settings);
 }
 
 TEST(wrong_lines)
@@ -148,51 +135,43 @@ TEST(wrong_lines)
     static const char *const objects[] = {"{\"task\":\"copa\"}",
                                           "{\"task\":\"copa\",\"sample\":{\"pred\":1}}"};
     char lines[5][128]                 = {"{\"task\":\"copa\",\"sam\n", "[]\n", "{}\n"};
-    const char *path                   = place();
-    json_t *settings                   = settings_of("m", 3);
     for (int i = 0; i < 2; i++) seal(lines[3 + i], objects[i]);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         cpl_eval_journal r;
-        char whole[640];
+        char whole[1024];
         snprintf(whole, sizeof whole, "%s%s%s%s", begun, first, lines[i], first);
-        put(path, whole);
+        write_string(path, whole);
         assert_fails(CPL_ERR_INPUT, "out.json.partial: line 3",
                      cpl_eval_journal_open(&r, path, settings, false));
         assert_fails(CPL_ERR_INPUT, ": remove the file, or begin anew with --overwrite",
                      cpl_eval_journal_open(&r, path, settings, false));
-        assert_string_equal(content(path), whole);
+        assert_holds(whole);
         assert_ok(cpl_eval_journal_open(&r, path, settings, true));
         cpl_eval_journal_close(&r);
     }
-    json_decref(settings);
 }
 
 /* No changed byte is taken for an answer. */
 TEST(damaged_lines)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 3);
     for (size_t i = 0; i + 1 < strlen(first); i++) {
         cpl_eval_journal r;
         char whole[256];
         snprintf(whole, sizeof whole, "%s%s", begun, first);
         whole[strlen(begun) + i] ^= 1;
-        put(path, whole);
+        write_string(path, whole);
         assert_fails(CPL_ERR_INPUT, "out.json.partial: line 2",
                      cpl_eval_journal_open(&r, path, settings, false));
     }
-    json_decref(settings);
 }
 
 TEST(other_settings)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 4);
     cpl_eval_journal r;
-    put(path, begun);
+    json_object_set_new(settings, "limit", json_integer(4));
+    write_string(path, begun);
     assert_fails(CPL_ERR_INPUT, "(limit was 3 and is 4 now): --overwrite begins anew",
                  cpl_eval_journal_open(&r, path, settings, false));
-    json_decref(settings);
 }
 
 /* A model and a tokenizer elsewhere are the same ones; what they hold is compared. */
@@ -202,43 +181,35 @@ TEST(other_places)
         "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"0f\"}}",
         "{\"model\": \"n\", \"tokenizer\": {\"path\": \"u\", \"xxh3\": \"0f\"}}",
         "{\"model\": \"m\", \"tokenizer\": {\"path\": \"t\", \"xxh3\": \"1f\"}}"};
-    const char *path = place();
-    unlink(path);
     for (int i = 0; i < 3; i++) {
-        json_t *settings = json_loads(lines[i], 0, NULL);
+        json_t *now = json_loads(lines[i], 0, NULL);
         cpl_eval_journal r;
-        cpl_status status = cpl_eval_journal_open(&r, path, settings, false);
+        cpl_status status = cpl_eval_journal_open(&r, path, now, false);
         if (i < 2)
             assert_ok(status);
         else
             assert_fails(CPL_ERR_INPUT, "(tokenizer was {\"xxh3\":\"0f\"} and is {\"xxh3\":\"1f\"}",
                          status);
         cpl_eval_journal_close(&r);
-        json_decref(settings);
+        json_decref(now);
     }
 }
 
-/* What stays behind is told. */
+/* A file that cannot be removed is named. */
 TEST(no_removal)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
-    unlink(path);
     assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0777), 0);
     assert_fails(CPL_ERR_IO, "out.json.partial: cannot be removed, though the results are written",
                  cpl_eval_journal_remove(&r));
     assert_int_equal(rmdir(path), 0);
-    json_decref(settings);
 }
 
 /* Two evaluations never write to one file. */
 TEST(open_elsewhere)
 {
-    const char *path = place();
-    json_t *settings = settings_of("m", 3);
     cpl_eval_journal r, second;
     assert_ok(cpl_eval_journal_open(&r, path, settings, false));
     add(&r, "copa", json_integer(0), 1);
@@ -249,14 +220,11 @@ TEST(open_elsewhere)
     assert_ok(cpl_eval_journal_open(&second, path, settings, false));
     assert_int_equal(second.count, 1);
     cpl_eval_journal_close(&second);
-    json_decref(settings);
 }
 
 TEST(no_place)
 {
-    json_t *settings = settings_of("m", 3);
     cpl_eval_journal r;
     assert_fails(CPL_ERR_IO, "/nowhere/x.partial: cannot be opened",
                  cpl_eval_journal_open(&r, "/nowhere/x.partial", settings, false));
-    json_decref(settings);
 }

@@ -1,4 +1,4 @@
-/* runner_case.h - a model of which it is known what it says, and questions to it. */
+/* runner_case.h - a model with known logits, and questions to it. */
 #ifndef CPL_TESTS_EVAL_RUN_RUNNER_CASE_H
 #define CPL_TESTS_EVAL_RUN_RUNNER_CASE_H
 
@@ -11,8 +11,8 @@
 
 enum { VOCAB = 384, WINDOW = 40, EOS = 0, PADDING = 1 }; /* of small.json */
 
-/* A model whose logits behind token a are column a of `next`, whatever stands before it: embeddings
- * are unit vectors, and nothing is added to them. */
+/* A model whose logits after a token depend on that token alone, as link_tokens sets them: its
+ * embeddings are unit vectors, and its layers add nothing to them. */
 typedef struct bench {
     world w;
     cpl_tokenizer *tokenizer;
@@ -60,7 +60,7 @@ static inline void close_bench(bench *b)
     close_world(&b->w);
 }
 
-/* The tokens of the texts together; static, until the next call. */
+/* Returns the tokens of a text, which are valid until the next call. */
 static inline const cpl_ids *ids_of(bench *b, const char *text, size_t length)
 {
     static int32_t at[200];
@@ -80,7 +80,7 @@ static inline void link_tokens(bench *b, int32_t from, int32_t to)
     cpl_model_refresh(&b->w.model);
 }
 
-/* Behind each of the ids the next one. */
+/* Makes the model write each id after the one before it. */
 static inline void chain(bench *b, const int32_t *ids, int64_t n)
 {
     for (int64_t i = 0; i + 1 < n; i++) link_tokens(b, ids[i], ids[i + 1]);
@@ -163,6 +163,14 @@ static inline cpl_request_spec rank_form(void)
 static inline cpl_option option(const char *context, const char *continuation)
 {
     return (cpl_option){context, continuation, continuation[0] == ' '};
+}
+
+/* A question whose `n` options are ranked; option *gold is right. */
+static inline cpl_question rank_question(const char *id, const cpl_request_spec *form,
+                                         cpl_option *options, int64_t n, int64_t *gold)
+{
+    return (cpl_question){
+        .id = id, .form = form, .options = options, .n_options = n, .gold = gold, .n_gold = 1};
 }
 
 static cpl_answer answers[1];

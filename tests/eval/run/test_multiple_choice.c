@@ -1,5 +1,5 @@
-/* test_multiple_choice.c - options ranked by models of which it is known what they say: one that
- * says nothing, one that knows the answers. */
+/* test_multiple_choice.c - options ranked by models with known logits: one that prefers no token,
+ * one that knows the answers. */
 #include <math.h>
 
 #include "eval/run/runner_case.h"
@@ -13,8 +13,8 @@ TEST(a_model_that_says_nothing)
     cpl_option options[] = {option("Q", " stone water"), option("Q", " a"), option("Q", " the"),
                             option("Q", " he")};
     const cpl_request_spec form = rank_form();
-    cpl_question q              = {
-                     .id = "3", .form = &form, .options = options, .n_options = 4, .gold = gold, .n_gold = 2};
+    cpl_question q              = rank_question("3", &form, options, 4, gold);
+    q.n_gold                    = 2;
     json_t *samples = ask(&b, &q, 1), *one = json_array_get(samples, 0);
     for (size_t i = 0; i < 4; i++)
         assert_near(number_in(one, "loglik", i), -number_in(one, "tokens", i) * log(VOCAB), 1e-4);
@@ -50,8 +50,7 @@ TEST(a_model_that_knows_the_answers)
             char whole[80];
             snprintf(whole, sizeof whole, "Q:%s", texts[t][gold]);
             for (int i = 0; i < 3; i++) options[i] = option("Q:", texts[t][i]);
-            const cpl_question q = LIST(.id = "0", .form = &form, .options = options,
-                                        .n_options = 3, .gold = &gold, .n_gold = 1);
+            const cpl_question q = rank_question("0", &form, options, 3, &gold);
             unlink_all(&b);
             const cpl_ids *ids = ids_of(&b, whole, strlen(whole));
             chain(&b, ids->at, ids->count);
@@ -77,12 +76,10 @@ TEST(bare_contexts)
     cpl_request_spec form = rank_form();
     form.n_scores         = 3;
     form.joining          = CPL_JOIN_SEPARATE;
-    cpl_question q[]      = {
-             LIST(.id = "0", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1,
-                  .unconditional = "A:"),
-             {.id = "1", .form = &form, .options = full, .n_options = 2, .gold = &gold, .n_gold = 1},
-             {.id = "2", .form = &form, .options = bare, .n_options = 2, .gold = &gold, .n_gold = 1},
-    };
+    cpl_question q[]      = {rank_question("0", &form, full, 2, &gold),
+                             rank_question("1", &form, full, 2, &gold),
+                             rank_question("2", &form, bare, 2, &gold)};
+    q[0].unconditional    = "A:";
     heard h;
     assert_ok(ask_all(&b, q, 3, &h));
     assert_int_equal(h.of, 8);
@@ -122,8 +119,7 @@ TEST(characters)
         const cpl_request_spec form = {
             .kind = &cpl_request_kind_multiple_choice, .scores = both, .n_scores = 2};
         for (int k = 0; k < 2; k++) assert_ok(cpl_score_find(&both[k], cases[i].names[k]));
-        const cpl_question q = {
-            .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
+        const cpl_question q = rank_question("0", &form, two, 2, &gold);
         json_t *samples = ask(&b, &q, 1), *one = json_array_get(samples, 0);
         if (cases[i].chars < 0)
             assert_null(json_object_get(one, "chars"));

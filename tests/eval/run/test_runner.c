@@ -18,12 +18,7 @@ TEST(many_questions)
     forms[1].window           = 3;
     for (int i = 0; i < N; i++) {
         snprintf(ids[i], sizeof ids[i], "%d", i);
-        q[i] = (cpl_question){.id        = ids[i],
-                              .form      = &forms[i % 2],
-                              .options   = two,
-                              .n_options = 2,
-                              .gold      = &gold,
-                              .n_gold    = 1};
+        q[i] = rank_question(ids[i], &forms[i % 2], two, 2, &gold);
     }
     json_t *samples     = ask(&b, q, N);
     const json_t *first = json_array_get(samples, 0), *second = json_array_get(samples, 1);
@@ -59,12 +54,7 @@ TEST(both_kinds)
     cpl_question q[N];
     for (int i = 0; i < N; i++)
         q[i] = is_text[i] ? text_question(&text, "the stone")
-                          : (cpl_question){.id        = "s/1",
-                                           .form      = &ranked,
-                                           .options   = two,
-                                           .n_options = 2,
-                                           .gold      = &gold,
-                                           .n_gold    = 1};
+                          : rank_question("s/1", &ranked, two, 2, &gold);
     json_t *samples = ask(&b, q, N);
     for (size_t i = 0; i < N; i++) {
         const json_t *one = json_array_get(samples, i);
@@ -77,7 +67,7 @@ TEST(both_kinds)
 
 /* ---- what cannot be asked ---- */
 
-/* Its failure must say `part`. */
+/* Checks that asking fails with a sentence that contains `part`. */
 static void ask_fails(bench *b, const cpl_question *q, const char *part)
 {
     heard h;
@@ -86,7 +76,7 @@ static void ask_fails(bench *b, const cpl_question *q, const char *part)
     json_decref(h.samples);
 }
 
-/* The same is told before a model is there. */
+/* Checks that asking fails with this sentence, and the check before a model is loaded too. */
 static void both_fail(bench *b, const cpl_question *q, const char *part)
 {
     ask_fails(b, q, part);
@@ -100,9 +90,8 @@ TEST(refusals)
     int64_t gold            = 0;
     cpl_option two[]        = {option("the stone", " a"), option("the stone", " the stone mill")};
     cpl_request_spec ranked = rank_form(), text;
-    cpl_question q          = {
-                 .id = "s/7", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
-    ranked.window = 2;
+    cpl_question q          = rank_question("s/7", &ranked, two, 2, &gold);
+    ranked.window           = 2;
     both_fail(&b, &q,
               "question s/7: a continuation of it has 3 tokens, but the window is 2; take its row "
               "out of the file");
@@ -142,8 +131,7 @@ TEST(refusals)
     cpl_model_refresh(&b.w.model);
     ask_fails(&b, &q, "not finite");
     two[1] = option("the stone", " b");
-    q      = (cpl_question){
-             .id = "0", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
+    q      = rank_question("0", &ranked, two, 2, &gold);
     ask_fails(&b, &q, "not finite");
     close_bench(&b);
 }
@@ -155,12 +143,11 @@ TEST(a_listener_that_fails)
     int64_t gold                = 0;
     cpl_option two[]            = {option("the stone", " a"), option("the stone", " the")};
     const cpl_request_spec form = rank_form();
-    const cpl_question q        = {
-               .id = "0", .form = &form, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1};
-    const cpl_question twice[]               = {q, q, q};
-    heard h                                  = {.samples = json_array(), .fail_at = 1};
+    const cpl_question q        = rank_question("0", &form, two, 2, &gold);
+    const cpl_question thrice[] = {q, q, q};
+    heard h                     = {.samples = json_array(), .fail_at = 1};
     const cpl_eval_runner_callbacks listener = {take, NULL, &h};
-    assert_int_equal(cpl_eval_runner_run(&b.runner, twice, 3, &listener), CPL_ERR_IO);
+    assert_int_equal(cpl_eval_runner_run(&b.runner, thrice, 3, &listener), CPL_ERR_IO);
     assert_int_equal(json_array_size(h.samples), 2);
     json_decref(h.samples);
     assert_ok(cpl_eval_runner_run(&b.runner, NULL, 0, &listener));
@@ -174,11 +161,9 @@ TEST(no_memory)
     int64_t gold                  = 0;
     cpl_option two[]              = {option("the stone ", "a"), option("the stone ", "the")};
     const cpl_request_spec ranked = rank_form(), text = text_form(3, NULL, 0);
-    const cpl_question all[] = {
-        LIST(.id = "0", .form = &ranked, .options = two, .n_options = 2, .gold = &gold, .n_gold = 1,
-             .unconditional = "A"),
-        text_question(&text, "the stone"),
-    };
+    cpl_question all[]   = {rank_question("0", &ranked, two, 2, &gold),
+                            text_question(&text, "the stone")};
+    all[0].unconditional = "A";
     for (int i = 0; i < 2; i++) {
         int64_t failures = 0;
         for (int64_t nth = 1;; nth++, failures++) {
