@@ -1,4 +1,4 @@
-/* evaluation_case.h - tasks of a few rows, put to a tiny model with random weights. */
+/* evaluation_case.h - tasks of a few rows, and a tiny model with random weights. */
 #ifndef CPL_TESTS_EVAL_EVALUATION_CASE_H
 #define CPL_TESTS_EVAL_EVALUATION_CASE_H
 
@@ -8,7 +8,7 @@
 
 enum { CASE_WINDOW = 40 };
 
-/* Ranked under two forms of a profile, and under a set of the paper to which it does not belong. */
+/* Ranked, with a profile of two forms. It claims a set of the paper that it does not belong to. */
 static const char ranked_task[] =
     "task: ranked\ntitle: Ranked ones\nsource: example.org\nsets: [3b]\nchance: 50\n"
     "splits: {a: a.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
@@ -24,7 +24,7 @@ static const char ranked_rows[] =
     "{\"q\": \"the mill\", \"o\": [\"he\", \"the\"], \"g\": \"1\"}\n"
     "{\"q\": \"a mill\", \"o\": [\"stone\", \"hat\"], \"g\": \"1\"}\n";
 
-/* Texts. */
+/* Answered by a generated text. */
 static const char written_task[] = "task: written\nsplits: {b: b.jsonl}\nfields: {q: q, t: t}\n"
                                    "profiles: {w: {split: b, ask: generate, context: \"{q}\", "
                                    "target: \"{t}\", max_gen_toks: 4}}\n";
@@ -49,16 +49,21 @@ static inline void case_put(const evaluation_case *c, const char *task, const ch
     put_file(c->folder, task, name, bytes);
 }
 
-/* Adds a task file. */
+/* Writes a task file and selects its task. */
 static inline void case_select(evaluation_case *c, const char *name, const char *bytes,
                                const char *profile)
 {
-    char path[200];
-    const char *file                    = path;
+    const char *file                    = in_folder(c->folder, name);
     const cpl_selection_options options = {.files = &file, .n_files = 1, .profile = profile};
-    write_file(c->folder, name, bytes);
-    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    write_string(file, bytes);
     assert_ok(cpl_selection_add(&c->selection, &options));
+}
+
+/* Begins a new selection, with the built-in tasks alone. */
+static inline void case_deselect(evaluation_case *c)
+{
+    cpl_selection_free(&c->selection);
+    assert_ok(cpl_selection_init(&c->selection, cpl_request_kinds));
 }
 
 static inline void case_open(evaluation_case *c)
@@ -80,7 +85,7 @@ static inline void case_open(evaluation_case *c)
     case_put(c, "written", "b.jsonl", written_rows);
 }
 
-/* With a task of ranked options and one of written answers. */
+/* Opens a case with a task of ranked options and one of written answers. */
 static inline void case_open_both(evaluation_case *c)
 {
     case_open(c);

@@ -1,12 +1,11 @@
-/* test_evaluation.c - tasks put to a model: results, going on from a record, forms, averages; what
- * is told before a model is asked, and whose it is. */
+/* test_evaluation.c - tasks evaluated on a model: results, resuming from a journal, forms, averages;
+ * failures before a model is asked, and the task that they name. */
 #include "eval/evaluation.h"
 
 #include <math.h>
 #include <pthread.h>
 
 #include "eval/evaluation_case.h"
-#include "io/file.h"
 #include "parallel/threads.h"
 #include "support/warnings.h"
 
@@ -101,7 +100,7 @@ static const char with_exemplars[] =
     "choices: o\ngold: {value: g, among: numbers}\nprofiles: {p: {split: a, context: \"{q}\", "
     "exemplars: e, shots: [none, 0, 1, 2]}}\n";
 
-/* Every question with several numbers of exemplars: the table names them. */
+/* Each question is asked with several numbers of few-shot examples, which the table names. */
 TEST(numbers_of_exemplars)
 {
     evaluation_case c;
@@ -128,7 +127,7 @@ TEST(numbers_of_exemplars)
     case_close(&c);
 }
 
-/* A task of one's own that says it were in a set does not make the set's average. */
+/* A user's task that claims to be in a set is no part of the set's average. */
 TEST(averages)
 {
     evaluation_case c;
@@ -170,10 +169,9 @@ TEST(going_on)
     evaluation_case c;
     seen s;
     cpl_eval_journal record;
-    char path[200];
     json_t *settings = json_pack("{s:s}", "model", "m");
     case_open_both(&c);
-    snprintf(path, sizeof path, "%s/out.partial", c.folder);
+    const char *path = in_folder(c.folder, "out.partial");
     assert_ok(case_look(&c));
     assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, true, &s));
@@ -196,25 +194,23 @@ TEST(going_on)
     case_close(&c);
 }
 
-/* Asks a task, and goes on when its file and its rows are others. */
+/* Evaluates a task, and resumes with another file and other rows. */
 static cpl_status go_on(const char *task, const char *now, const char *rows)
 {
     evaluation_case c;
     seen s;
     cpl_eval_journal record;
-    char path[200];
     json_t *settings = json_object();
     const bool other = strstr(now, "task: written") != NULL;
     case_open(&c);
     case_select(&c, "a.yaml", task, NULL);
-    snprintf(path, sizeof path, "%s/out.partial", c.folder);
+    const char *path = in_folder(c.folder, "out.partial");
     assert_ok(case_look(&c));
     assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, false, &s));
     cpl_eval_journal_close(&record);
     cpl_evaluation_close(&c.evaluation);
-    cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
+    case_deselect(&c);
     case_select(&c, "a.yaml", now, NULL);
     case_put(&c, other ? "written" : "ranked", other ? "b.jsonl" : "a.jsonl", rows);
     assert_ok(case_look(&c));
@@ -236,7 +232,7 @@ static const char *with(const char *text, const char *from, const char *to)
     return made;
 }
 
-/* What was marked by another key, or in another way, is not taken over. */
+/* An answer with another right answer, or graded in another way, is not taken over. */
 TEST(marked_otherwise)
 {
     static const struct {
@@ -268,20 +264,14 @@ TEST(marked_otherwise)
 
 /* ---- what cannot be asked ---- */
 
-/* Appends to a text. */
-static void hear_all(void *ctx, cpl_log_level level, const char *sentence)
-{
-    cpl_text_printf(ctx, "%d: %s\n", (int)level, sentence);
-}
-
-/* Tasks without rows are named, a line each, and the others evaluated. Nobody is sent into the
- * program's folder. */
+/* Tasks without rows are named, a line each, and the others are evaluated. The advice names no folder
+ * of the program. */
 TEST(missing_rows)
 {
     static const char *const words[]    = {"openbookqa", "sciq", "social_iqa"};
     const cpl_selection_options options = {.words = words, .n_words = 3};
     cpl_text heard                      = {0};
-    const cpl_log log                   = {hear_all, &heard};
+    const cpl_log log                   = log_into(&heard);
     evaluation_case c;
     seen s;
     case_open(&c);
@@ -300,7 +290,7 @@ TEST(missing_rows)
     assert_null(strstr(heard.bytes, c.folder));
     assert_non_null(strstr(heard.bytes, "put into DIR/openbookqa/ the file Main/dev.tsv, or "
                                         "Main/dev.jsonl, published at https://allenai.org"));
-    assert_non_null(strstr(heard.bytes, "\n1: sciq: there are no rows of the split "));
+    assert_non_null(strstr(heard.bytes, "\nwarn: sciq: there are no rows of the split "));
     assert_non_null(strstr(heard.bytes, "(licence not stated)"));
     cpl_evaluation_close(&c.evaluation);
     c.options.of_run = true;
@@ -311,8 +301,7 @@ TEST(missing_rows)
     c.options.of_run = false;
     c.options.log    = NULL;
     cpl_text_free(&heard);
-    cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
+    case_deselect(&c);
     const cpl_selection_options one = {.words = words, .n_words = 1};
     assert_ok(cpl_selection_add(&c.selection, &one));
     assert_fails(CPL_ERR_INPUT, "put into DIR/openbookqa/ the file Main/dev.tsv, or",
@@ -321,7 +310,7 @@ TEST(missing_rows)
     case_close(&c);
 }
 
-/* Whose question it is, before the model is asked and while it is. */
+/* A failure names the task and the question, before the model is asked and while it is. */
 TEST(whose_it_is)
 {
     evaluation_case c;
@@ -349,7 +338,7 @@ TEST(whose_it_is)
     case_close(&c);
 }
 
-/* What makes room for one task alone; a training run has settings, and no flags. */
+/* The advice for one task alone names flags; that of a training run names settings. */
 TEST(advice)
 {
     evaluation_case c;
@@ -364,15 +353,13 @@ TEST(advice)
         case_look(&c));
     assert_null(strstr(cpl_last_error(), "--"));
     c.options = options_of(c.folder);
-    cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
+    case_deselect(&c);
     case_select(&c, "r.yaml", with(ranked_task, "context", "window: 2, beyond: error, context"),
                 NULL);
     assert_fails(CPL_ERR_INPUT, "be cut; a model of a longer context has room for it",
                  case_look(&c));
     assert_null(strstr(cpl_last_error(), "--num-fewshot"));
-    cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
+    case_deselect(&c);
     case_put(&c, "ranked", "e.jsonl", ranked_rows);
     case_select(&c, "r.yaml", with(with_exemplars, "context", "window: 4, beyond: error, context"),
                 NULL);
@@ -390,7 +377,7 @@ static const char mixed_task[] =
     "generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
     "  g: {split: a, context: \"{q}\", headline: groups}\n";
 
-/* What would be told behind all questions is told before the first. */
+/* A failure that all questions would end in comes before the first question. */
 TEST(of_no_use)
 {
     evaluation_case c;
@@ -408,8 +395,7 @@ TEST(of_no_use)
     assert_non_null(
         strstr(warned, "mixed: left names the subject law, of which there are no rows"));
     cpl_evaluation_close(&c.evaluation);
-    cpl_selection_free(&c.selection);
-    assert_ok(cpl_selection_init(&c.selection, cpl_request_kinds));
+    case_deselect(&c);
     case_select(&c, "m.yaml", mixed_task, "g");
     assert_fails(CPL_ERR_INPUT, "mixed, profile g: the subject low is in no group", case_look(&c));
     case_close(&c);
@@ -530,7 +516,7 @@ static void open_many(rank *r, const char *first)
     assert_ok(case_look(&r->c));
 }
 
-/* Without the names of files, which are those of a rank's own folder. */
+/* Returns the results without the names of files, which differ between ranks. */
 static json_t *results_of(const cpl_evaluation *e)
 {
     json_t *settings = json_object(), *all = cpl_evaluation_json(e, settings, 1), *one;
@@ -583,18 +569,13 @@ static void close_ranks(rank *r, int size)
 /* The journal of an evaluation that ended after the first block of the first task. */
 static void cut_journal(cpl_eval_journal *journal, const char *folder)
 {
-    char path[200];
-    int lines     = 0;
-    cpl_text text = {0};
-    snprintf(path, sizeof path, "%s/record", folder);
-    assert_ok(cpl_file_read(&text, path, 1 << 24));
-    size_t end = 0;
-    while (lines < 140) lines += text.bytes[end++] == '\n';
-    write_file(folder, "cut", "");
-    snprintf(path, sizeof path, "%s/cut", folder);
-    assert_ok(cpl_file_write_atomic(path, text.bytes, end));
+    int lines        = 0;
+    size_t end       = 0;
+    cpl_text text    = read_bytes(in_folder(folder, "record"));
     json_t *settings = json_object();
-    assert_ok(cpl_eval_journal_open(journal, path, settings, false));
+    while (lines < 140) lines += text.bytes[end++] == '\n';
+    write_bytes(in_folder(folder, "cut"), text.bytes, end);
+    assert_ok(cpl_eval_journal_open(journal, in_folder(folder, "cut"), settings, false));
     assert_int_equal(journal->count, 139);
     json_decref(settings);
     cpl_text_free(&text);
@@ -605,11 +586,9 @@ TEST(over_ranks)
     static const int sizes[] = {2, 4};
     rank one                 = {0}, r[MOST_RANKS];
     cpl_eval_journal journal;
-    char path[200];
     open_many(&one, "");
-    snprintf(path, sizeof path, "%s/record", one.c.folder);
     json_t *settings = json_object();
-    assert_ok(cpl_eval_journal_open(&journal, path, settings, false));
+    assert_ok(cpl_eval_journal_open(&journal, in_folder(one.c.folder, "record"), settings, false));
     json_decref(settings);
     run_ranks(&one, 1, &journal);
     assert_int_equal(one.status, CPL_OK);

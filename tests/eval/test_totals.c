@@ -1,16 +1,16 @@
-/* test_totals.c - the totals of reference samples are the references' own, and what no reference
- * shows: several metrics of a text, groups with metrics of their own, samples that lack
- * something. */
+/* test_totals.c - the totals of reference samples against the references' own, and cases that no
+ * reference has: several metrics of a text, groups with metrics of their own, samples without a
+ * value. */
 #include "eval/totals.h"
 
 #include <math.h>
 
 #include "eval/golden_case.h"
-#include "eval/run/runner.h"
+#include "eval/prompts/questions_case.h"
 
 static const double SLACK = 1e-6;
 
-/* Names between spaces. */
+/* Returns the names between spaces. */
 static cpl_string_list split(cpl_pool *pool, const char *words)
 {
     const char **at       = cpl_pool_take(pool, 64 * sizeof *at);
@@ -23,26 +23,9 @@ static cpl_string_list split(cpl_pool *pool, const char *words)
     return names;
 }
 
-/* The built-in task and profile of a reference, for its groups. The caller frees the task. */
-static const cpl_profile *built_in(cpl_task **task, const json_t *settings)
-{
-    const char *id             = json_string_value(json_object_get(settings, "task"));
-    const json_t *options      = json_object_get(settings, "options");
-    const cpl_profile *profile = NULL;
-    for (size_t i = 0; i < cpl_n_task_texts; i++)
-        if (strcmp(cpl_task_texts[i].id, id) == 0)
-            assert_ok(cpl_task_parse(task, id, cpl_task_texts[i].bytes, cpl_task_texts[i].length,
-                                     cpl_request_kinds));
-    assert_non_null(*task);
-    assert_ok(cpl_task_profile(&profile, *task, NULL,
-                               json_string_value(json_object_get(settings, "profile")),
-                               json_string_value(json_object_get(options, "variant"))));
-    return profile;
-}
-
 /* ---- metrics ---- */
 
-/* The plain names among the reference's metrics, the headline first. math_verify is another
+/* Returns the plain names among the reference's metrics, the headline first. math_verify is another
  * program's. */
 static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *settings)
 {
@@ -64,7 +47,7 @@ static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *sett
     return profile;
 }
 
-/* Adds what our samples have and the reference's have not. Where the reference has not the texts,
+/* Adds the members that our samples have and the reference's have not. If the reference has no texts,
  * characters are taken for bytes. */
 static void add_losses(json_t *sample, const char *headline)
 {
@@ -104,7 +87,7 @@ static bool is_of_another(const char *key)
     return strncmp(key, "math_verify", 11) == 0;
 }
 
-/* Every number of the reference is one of ours. */
+/* Checks that every number of the reference is one of ours. */
 static void check_numbers(const char *file, const char *where, json_t *got, json_t *want)
 {
     const char *key;
@@ -136,13 +119,15 @@ static void check_file(const char *file)
     size_t i;
     json_t *result, *sample, *root = golden_file(file, &result), *own = json_object();
     const json_t *settings   = json_object_get(root, "settings");
+    const json_t *options    = json_object_get(settings, "options");
     const json_t *samples    = json_object_get(result, "samples");
-    cpl_task *task           = NULL;
-    const cpl_profile *whole = built_in(&task, settings);
-    cpl_profile profile      = profile_of(&pool, result, settings);
-    profile.groups           = whole->groups;
-    profile.n_groups         = whole->n_groups;
-    profile.headline         = whole->headline;
+    cpl_task *task           = built_in(member(settings, "task"));
+    const cpl_profile *whole = profile_of_task(
+        task, member(settings, "profile"), json_string_value(json_object_get(options, "variant")));
+    cpl_profile profile = profile_of(&pool, result, settings);
+    profile.groups      = whole->groups;
+    profile.n_groups    = whole->n_groups;
+    profile.headline    = whole->headline;
     assert_string_equal(profile.metrics.at[0], whole->metrics.at[0]);
     if (json_object_get(settings, "headline"))
         json_array_foreach(samples, i, sample) add_losses(sample, profile.metrics.at[0]);
@@ -168,9 +153,9 @@ TEST_ANY(references)
 
 /* ---- made up ---- */
 
-/* The totals of samples written down; `groups` and metrics between spaces. */
-static cpl_status add(json_t **result, const char *metrics, const char *group, bool groups_first,
-                      const char *samples)
+/* Adds up samples given as JSON. Metrics, and the subjects of the group `left`, are between spaces. */
+static cpl_status add(json_t **result, const char *metrics, const char *group,
+                      cpl_headline_of headline, const char *samples)
 {
     cpl_pool pool          = {0};
     json_t *list           = json_loads(samples, 0, NULL);
@@ -178,7 +163,7 @@ static cpl_status add(json_t **result, const char *metrics, const char *group, b
                               {"right", split(&pool, "c"), split(&pool, "acc bpb")}};
     cpl_task task          = {.id = "made"};
     cpl_profile profile    = {.metrics  = split(&pool, metrics),
-                              .headline = groups_first ? CPL_OF_GROUPS : CPL_OF_QUESTIONS,
+                              .headline = headline,
                               .groups   = both,
                               .n_groups = group ? 2 : 0};
     assert_non_null(list);
@@ -209,7 +194,7 @@ static const char *const ranked =
 TEST(subjects_and_groups)
 {
     json_t *r;
-    assert_ok(add(&r, "acc soft", "a b", false, ranked));
+    assert_ok(add(&r, "acc soft", "a b", CPL_OF_QUESTIONS, ranked));
     assert_near(at(r, "metrics", NULL, "acc"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "soft"), 1.75 / 4, 1e-15);
@@ -224,7 +209,7 @@ TEST(subjects_and_groups)
     assert_near(at(r, "groups", "left", "n"), 3, 0);
     assert_null(json_object_get(json_object_get(r, "groups"), "right")); /* c is not c/x */
     json_decref(r);
-    assert_ok(add(&r, "acc bpb", "c/x", true, ranked));
+    assert_ok(add(&r, "acc bpb", "c/x", CPL_OF_GROUPS, ranked));
     assert_near(at(r, "metrics", NULL, "acc"), 1, 0);
     assert_near(at(r, "metrics", NULL, "acc_micro"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "bpb_micro"), 3, 1e-15);
@@ -239,7 +224,7 @@ TEST(repeated_questions)
         const char *id;
         int right;
     } asked[]           = {{"b/1#0", 1}, {"a/0#2", 1}, {"a/1#0", 0}, {"a/0#0", 1},
-                           {"a/1#1", 0}, {"b/0#1", 1}, {"a/0#1", 0}, {"b/0#0", 0},
+                           {"a/1#1", 0}, {"b/0#1", 1}, {"a/0#1", 0}, {"b/0#0", CPL_OF_QUESTIONS},
                            {"a/1#2", 0}, {"b/0#2", 0}, {"b/1#1", 1}, {"b/1#2", 1}};
     const char *name    = "acc";
     cpl_task task       = {.id = "made"};
@@ -259,34 +244,28 @@ TEST(repeated_questions)
     assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(2.0 / 9 / 4), 1e-15);
     json_decref(list);
     json_decref(r);
-    r    = json_object();
-    list = json_loads("[{\"id\": \"c#/4\", \"loglik\": [], \"correct\": {\"acc\": 1}}, {\"id\": "
-                      "\"c#/5\", \"loglik\": [], \"correct\": {\"acc\": 0}}]",
-                      0, NULL);
-    assert_ok(cpl_totals_add(r, &task, &profile, list)); /* the subject is called c# */
+    /* the subject is called c# */
+    assert_ok(add(&r, "acc", NULL, CPL_OF_QUESTIONS,
+                  "[{\"id\": \"c#/4\", \"loglik\": [], \"correct\": {\"acc\": 1}}, {\"id\": "
+                  "\"c#/5\", \"loglik\": [], \"correct\": {\"acc\": 0}}]"));
     assert_near(at(r, "metrics", NULL, "acc_stderr"), 0.5, 1e-15);
-    json_decref(list);
     json_decref(r);
 }
 
 TEST(mean_of_subjects)
 {
-    const char *name = "acc";
-    json_t *list = json_loads(ranked, 0, NULL), *r = json_object();
-    cpl_task task       = {.id = "made"};
-    cpl_profile profile = {.metrics = {&name, 1}, .headline = CPL_OF_SUBJECTS};
-    assert_ok(cpl_totals_add(r, &task, &profile, list));
+    json_t *r;
+    assert_ok(add(&r, "acc", NULL, CPL_OF_SUBJECTS, ranked));
     assert_near(at(r, "metrics", NULL, "acc"), (0 + 0.5 + 1) / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "acc_micro"), 0.5, 1e-15);
-    json_decref(list);
     json_decref(r);
 }
 
 TEST(spread_of_any_values)
 {
     json_t *r;
-    assert_ok(add(&r, "f1", NULL, false,
+    assert_ok(add(&r, "f1", NULL, CPL_OF_QUESTIONS,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": 0.5}, {\"id\": 1, \"text\": \"\", "
                   "\"correct\": true}, {\"id\": 2, \"text\": \"\", \"correct\": 0}]"));
     assert_near(at(r, "metrics", NULL, "f1"), 0.5, 1e-15);
@@ -298,13 +277,13 @@ TEST(spread_of_any_values)
 TEST(further_answers)
 {
     json_t *r;
-    assert_ok(add(&r, "robust exact_match", NULL, false,
+    assert_ok(add(&r, "robust exact_match", NULL, CPL_OF_QUESTIONS,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": 0, \"correct_robust\": 1}]"));
     assert_near(at(r, "metrics", NULL, "robust"), 1, 0);
     assert_near(at(r, "metrics", NULL, "exact_match"), 0, 0);
     json_decref(r);
     /* filters, some subjects ranked and some not */
-    assert_ok(add(&r, "exact_match", NULL, false,
+    assert_ok(add(&r, "exact_match", NULL, CPL_OF_QUESTIONS,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}}, {\"id\": 1, "
                   "\"text\": \"\", \"correct\": {\"a\": 1, \"b\": 1}}]"));
     assert_near(at(r, "metrics", NULL, "exact_match,a"), 0.5, 0);
@@ -318,32 +297,35 @@ TEST(refusals)
     json_t *r;
     static const struct {
         const char *metrics, *samples, *part;
-        bool groups_first;
+        cpl_headline_of headline;
     } bad[] = {
-        {"acc", "[]", "no answered questions of made", 0},
-        {"acc", "[{\"loglik\": []}]", "question without an id has no number for the metric acc", 0},
-        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {}}]", "question 3 has no number", 0},
-        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {\"acc\": \"1\"}}]", "question 3", 0},
-        {"acc", "[{\"id\": 3, \"text\": \"\"}]", "metric acc", 0},
-        {"acc", "[7]", "metric acc", 0},
+        {"acc", "[]", "no answered questions of made", CPL_OF_QUESTIONS},
+        {"acc", "[{\"loglik\": []}]", "question without an id has no number for the metric acc",
+         CPL_OF_QUESTIONS},
+        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {}}]", "question 3 has no number",
+         CPL_OF_QUESTIONS},
+        {"acc", "[{\"id\": 3, \"loglik\": [], \"correct\": {\"acc\": \"1\"}}]", "question 3",
+         CPL_OF_QUESTIONS},
+        {"acc", "[{\"id\": 3, \"text\": \"\"}]", "metric acc", CPL_OF_QUESTIONS},
+        {"acc", "[7]", "metric acc", CPL_OF_QUESTIONS},
         {"exact_match",
          "[{\"id\": 1, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}}, {\"id\": 2, \"text\": "
          "\"\", \"correct\": {\"a\": 0}}]",
-         "question 2 has no number for the metric exact_match,b", 0},
+         "question 2 has no number for the metric exact_match,b", CPL_OF_QUESTIONS},
         {"acc",
          "[{\"id\": \"a/1\", \"loglik\": [], \"correct\": {\"acc\": 1}}, {\"id\": 2, \"loglik\": "
          "[], \"correct\": {\"acc\": 1}}]",
-         "no subject, but others have one", 0},
+         "no subject, but others have one", CPL_OF_QUESTIONS},
         {"acc acc_norm", "[{\"id\": 3, \"text\": \"\", \"correct\": 0}]",
-         "no question has the metric acc_norm", 0},
+         "no question has the metric acc_norm", CPL_OF_QUESTIONS},
         {"acc",
          "[{\"id\": \"z/1\", \"loglik\": [], \"correct\": {\"acc\": 1}, \"loss\": {\"bpb\": 1}}]",
-         "no question is of a group of made", 1},
+         "no question is of a group of made", CPL_OF_GROUPS},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_fails(CPL_ERR_INPUT, bad[i].part,
-                     add(&r, bad[i].metrics, bad[i].groups_first ? "a" : NULL, bad[i].groups_first,
-                         bad[i].samples));
+                     add(&r, bad[i].metrics, bad[i].headline == CPL_OF_GROUPS ? "a" : NULL,
+                         bad[i].headline, bad[i].samples));
         json_decref(r);
     }
 }

@@ -1,8 +1,8 @@
-/* GSM8K's variant that holds numbers against each other, beside the headline, which holds texts. */
+/* test_gsm8k.c - GSM8K's variant that compares numbers, and its headline, which compares texts. */
 #include "eval/prompts/questions_case.h"
 
-/* Texts in answer to the first row of the samples, whose answer is 18: what strict-match and
- * flexible-extract say of them, as texts and as numbers. */
+/* Texts in answer to the first row of the samples, whose answer is 18, and whether strict-match and
+ * flexible-extract find them right, as texts and as numbers. */
 static const struct {
     const char *text;
     bool strict, flexible, strict_number, flexible_number;
@@ -30,14 +30,12 @@ static void check_mark(const cpl_questions *q, int64_t answer, const char *text,
 
 static void check_variant(const char *task_id, const char *variant, const char *before)
 {
-    const bool numeric = variant != NULL;
-    cpl_task *task     = built_in(task_id);
-    const cpl_profile *profile;
+    const bool numeric            = variant != NULL;
+    cpl_task *task                = built_in(task_id);
     cpl_questions q               = {0};
     cpl_questions_options options = options_of("data/eval");
     options.limit                 = 1;
-    assert_ok(cpl_task_profile(&profile, task, NULL, "harness", variant));
-    assert_ok(cpl_questions_read(&q, task, profile, &options));
+    assert_ok(cpl_questions_read(&q, task, profile_of_task(task, "harness", variant), &options));
     assert_string_equal(q.question[0].form->answers[0].name, "strict-match");
     assert_string_equal(q.question[0].form->answers[1].name, "flexible-extract");
     assert_true(q.question[0].form->filters);

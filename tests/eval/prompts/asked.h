@@ -4,7 +4,7 @@
 
 #include "eval/prompts/questions_case.h"
 
-/* A folder of data with one file in DATA/task/. */
+/* Returns a new folder of data with one file in DATA/task/. */
 static inline const char *data_with(const char *task, const char *name, const char *bytes)
 {
     const char *folder = scratch_folder();
@@ -20,12 +20,20 @@ typedef struct asked {
 static inline asked ask(const char *task, const char *profile, const char *variant,
                         const char *data, int64_t shots)
 {
-    asked a = {.task = built_in(task)};
-    const cpl_profile *chosen;
+    asked a                       = {.task = built_in(task)};
     cpl_questions_options options = options_of(data);
     options.shots                 = shots;
-    assert_ok(cpl_task_profile(&chosen, a.task, NULL, profile, variant));
-    assert_ok(cpl_questions_read(&a.q, a.task, chosen, &options));
+    assert_ok(
+        cpl_questions_read(&a.q, a.task, profile_of_task(a.task, profile, variant), &options));
+    return a;
+}
+
+/* Reads the questions of a profile of a task file with this text. */
+static inline asked ask_own(const char *text, const char *profile,
+                            const cpl_questions_options *options)
+{
+    asked a = {.task = task_of(text)};
+    assert_ok(read_with(&a.q, a.task, profile, options));
     return a;
 }
 
@@ -51,6 +59,14 @@ static inline void check_ranked(const cpl_question *q, const char *context,
     do {                                                                                           \
         static const char *const all_[] = {__VA_ARGS__};                                           \
         check_ranked((q), (context), all_, sizeof all_ / sizeof *all_, (gold));                    \
+    } while (0)
+
+/* Checks the first of some questions, and gives them back. */
+#define CHECK_FIRST(asked_, context, gold, ...)                                                    \
+    do {                                                                                           \
+        asked first_ = (asked_);                                                                   \
+        CHECK_RANKED(first_.q.question, (context), (gold), __VA_ARGS__);                           \
+        end(&first_);                                                                              \
     } while (0)
 
 #endif /* CPL_TESTS_EVAL_PROMPTS_ASKED_H */

@@ -4,15 +4,13 @@
 
 #include <jansson.h>
 #include <sha256.h>
-#include <zlib.h>
 
-#include "base/text.h"
-#include "check.h"
 #include "eval/prompts/questions.h"
 #include "eval/run/runner.h"
 #include "settings/settings.h"
+#include "support/files.h"
 
-/* A built-in task. */
+/* Returns a built-in task. */
 static inline cpl_task *built_in(const char *id)
 {
     cpl_task *task = NULL;
@@ -27,13 +25,29 @@ static inline cpl_task *built_in(const char *id)
     return NULL;
 }
 
+/* Returns the task of a file with this text. */
+static inline cpl_task *task_of(const char *text)
+{
+    cpl_task *task;
+    assert_ok(cpl_task_parse(&task, "task.yaml", text, strlen(text), cpl_request_kinds));
+    return task;
+}
+
+static inline const cpl_profile *profile_of_task(const cpl_task *task, const char *name,
+                                                 const char *variant)
+{
+    const cpl_profile *profile;
+    assert_ok(cpl_task_profile(&profile, task, NULL, name, variant));
+    return profile;
+}
+
 static inline cpl_questions_options options_of(const char *data)
 {
     return (cpl_questions_options){
         .data = data, .limit = CPL_UNSET, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};
 }
 
-/* SHA-256 of a text, a NUL and another text; of the first alone if there is no other. */
+/* Returns the SHA-256 of a text, a NUL and another text; `other` NULL: of the first text alone. */
 static inline const char *sum_of(const char *text, const char *other)
 {
     static char hex[SHA256_DIGEST_STRING_LENGTH];
@@ -45,43 +59,37 @@ static inline const char *sum_of(const char *text, const char *other)
     return SHA256End(&sum, hex);
 }
 
-static inline json_t *load_gz(const char *path)
-{
-    cpl_text text = {0};
-    char piece[65536];
-    gzFile in = gzopen(path, "rb");
-    if (!in) fail_msg("%s: cannot be read", path);
-    for (int n; (n = gzread(in, piece, sizeof piece)) > 0;)
-        cpl_text_append(&text, piece, (size_t)n);
-    gzclose(in);
-    json_t *json = json_loadb(text.bytes, text.length, 0, NULL);
-    if (!json) fail_msg("%s: no JSON", path);
-    cpl_text_free(&text);
-    return json;
-}
-
-static inline void write_file(const char *folder, const char *name, const char *bytes)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
-    if (!out) fail_msg("%s: cannot be written", path);
-    fputs(bytes, out);
-    fclose(out);
-}
-
 /* Writes DATA/task/name, where name may lie in further folders. */
 static inline void put_file(const char *data, const char *task, const char *name, const char *bytes)
 {
-    char path[512];
+    char path[1024];
     snprintf(path, sizeof path, "%s/%s/%s", data, task, name);
     for (char *slash = path + strlen(data) + 1; (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
         mkdir(path, 0777);
         *slash = '/';
     }
-    snprintf(path, sizeof path, "%s/%s", data, task);
-    write_file(path, name, bytes);
+    write_string(path, bytes);
 }
+
+static inline cpl_status read_with(cpl_questions *q, const cpl_task *task, const char *profile,
+                                   const cpl_questions_options *options)
+{
+    return cpl_questions_read(q, task, profile_of_task(task, profile, NULL), options);
+}
+
+/* Checks that the questions cannot be read, with a sentence that contains `sentence`. */
+static inline void expect_refusal(const cpl_task *task, const char *profile,
+                                  const cpl_questions_options *options, const char *sentence)
+{
+    cpl_questions q;
+    cpl_status status = read_with(&q, task, profile, options);
+    if (status == CPL_OK || !strstr(cpl_last_error(), sentence))
+        fail_msg("says \"%s\", not \"%s\"", status ? cpl_last_error() : "nothing", sentence);
+    assert_null(q.store);
+}
+
+/* A prompt file of BBH with one few-shot example. */
+#define BBH_PROMPT "c\n---\nE.\n\nQ: a\nA: Let's think step by step.\nSo the answer is b.\n"
 
 #endif /* CPL_TESTS_EVAL_PROMPTS_QUESTIONS_CASE_H */

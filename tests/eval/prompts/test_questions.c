@@ -1,8 +1,5 @@
-/* test_questions.c - questions of task files that somebody else writes. */
+/* test_questions.c - questions of task files that users write. */
 #include "eval/prompts/asked.h"
-#include "eval/run/runner.h"
-
-/* ---- task files that somebody else writes ---- */
 
 static const char mine[] =
     "task: mine\n"
@@ -28,19 +25,17 @@ static const char mine[] =
 TEST(test_own)
 {
     const char *data = data_with("mine", "q.csv", "question,answers,right\nWHO,(A) he (B) she,B\n");
-    asked a          = {0};
     const cpl_questions_options options = options_of(data);
-    assert_ok(cpl_task_parse(&a.task, "mine.yaml", mine, strlen(mine), cpl_request_kinds));
+    asked a                             = ask_own(mine, "plain", &options);
     assert_string_equal(a.task->title, "mine");
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
     CHECK_RANKED(&a.q.question[0], "{who} B", 1, "\nhe", "\nshe");
     assert_string_equal(a.q.question[0].unconditional, "A");
     assert_int_equal(a.q.question[0].form->window, 64);
     assert_true(a.q.question[0].form->stop_beyond);
     assert_int_equal(a.q.profile->metrics.count, 2);
     assert_string_equal(a.q.profile->metrics.at[1], "acc_uncond");
-    cpl_questions_free(&a.q);
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[1], &options));
+    end(&a);
+    a = ask_own(mine, "made", &options);
     assert_string_equal(a.q.question[0].prompt, "WHO");
     assert_int_equal(a.q.question[0].references[0].count, 2);
     assert_string_equal(a.q.question[0].references[0].at[0], "she");
@@ -50,8 +45,7 @@ TEST(test_own)
     end(&a);
 }
 
-/* Numbers, truths and single values become texts and lists; what is null is empty where that is
- * said. */
+/* Numbers, truths and single values become texts and lists. A null is empty after a `?`. */
 TEST(test_values)
 {
     static const char task[] =
@@ -62,10 +56,8 @@ TEST(test_values)
     const char *data = data_with(
         "v", "v.jsonl",
         "{\"a\":12,\"b\":true,\"c\":null,\"d\":[{},{\"x\":0.1}],\"e\":\"one\",\"g\":1e300}\n");
-    asked a                             = {0};
     const cpl_questions_options options = options_of(data);
-    assert_ok(cpl_task_parse(&a.task, "v.yaml", task, strlen(task), cpl_request_kinds));
-    assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
+    asked a                             = ask_own(task, "p", &options);
     assert_string_equal(a.q.question[0].prompt, "12 true  0.1 1e+300");
     assert_int_equal(a.q.question[0].references[0].count, 1);
     assert_true(a.q.question[0].listed);
@@ -92,13 +84,11 @@ TEST(test_limits)
                {0, 0, ""},
                {9, 1, ""}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        asked a                       = {0};
         cpl_text ids                  = {0};
         cpl_questions_options options = options_of(data);
         options.offset                = all[i].offset;
         options.limit                 = all[i].limit;
-        assert_ok(cpl_task_parse(&a.task, "s.yaml", task, strlen(task), cpl_request_kinds));
-        assert_ok(cpl_questions_read(&a.q, a.task, &a.task->profiles[0], &options));
+        asked a                       = ask_own(task, "p", &options);
         for (int64_t k = 0; k < a.q.count; k++)
             cpl_text_printf(&ids, "%s=%s ", a.q.question[k].id, a.q.question[k].prompt);
         assert_string_equal(ids.bytes ? ids.bytes : "", all[i].ids);

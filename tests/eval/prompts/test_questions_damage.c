@@ -1,11 +1,11 @@
-/* test_questions_damage.c - rows with a member that lacks or is of another kind, in every task,
- * with the place that is told; files that are not there, cut or empty; damaged files; every
- * allocation failing. */
+/* test_questions_damage.c - rows of every task without a member or with one of another kind, and the
+ * place that the sentence names; files that are missing, cut, empty or damaged; every allocation
+ * failing. */
 #include "base/arena.h"
-#include "eval/prompts/questions_read.h"
+#include "eval/prompts/questions_case.h"
 #include "fuzz.h"
 
-/* ---- a member that lacks, or is of another kind ---- */
+/* ---- rows with a wrong member ---- */
 
 #define MMLU_PRO_ROW                                                                               \
     "{\"question\": \"q\", \"options\": [\"a\", \"b\"], \"answer\": \"A\", "                       \
@@ -71,7 +71,7 @@ static const kind_of_row kinds[] = {
          "question answer", {"\"answer\": \" \""}, {0}),
     LIST("bbh", "harness", "navigate.json", "{\"canary\": \"c\", \"examples\": [", "]}",
          "{\"input\": \"i\", \"target\": \"t\"}", "input target", {"\"target\": \"\""},
-         {"cot-prompts/navigate.txt", CANARY}),
+         {"cot-prompts/navigate.txt", BBH_PROMPT}),
     LIST("math", "harness", "test.jsonl", NULL, NULL,
          "{\"problem\": \"p\", \"type\": \"Algebra\", \"solution\": \"\\\\boxed{1}\"}",
          "problem type solution", {"\"solution\": \"1\"", "\"solution\": \"so $\\\\boxed{}$\""},
@@ -99,16 +99,30 @@ static void put_rows(const char *data, const kind_of_row *k, const char *second)
     cpl_text_free(&text);
 }
 
-/* The second row is bad: it is told with its line, counted, and can be left out. */
+/* Returns options without few-shot examples; those of bbh are a file. */
+static cpl_questions_options plain_options(const kind_of_row *k, const char *data)
+{
+    cpl_questions_options options = options_of(data);
+    if (strcmp(k->task, "bbh") != 0) options.shots = 0;
+    return options;
+}
+
+/* Returns a new folder of data with the further files. */
+static const char *new_data(const kind_of_row *k)
+{
+    const char *data = scratch_folder();
+    if (k->others[0]) put_file(data, k->task, k->others[0], k->others[1]);
+    return data;
+}
+
+/* Checks that a bad second row is named with its line, counted, and can be left out. */
 static void check_bad(const cpl_task *task, const kind_of_row *k, const char *data,
                       const char *second)
 {
     cpl_questions q;
     char place[256];
     int64_t rows, bad;
-    const cpl_profile *profile;
-    cpl_questions_options options = options_of(data);
-    if (strcmp(k->task, "bbh") != 0) options.shots = 0;
+    cpl_questions_options options = plain_options(k, data);
     put_rows(data, k, second);
     snprintf(place, sizeof place, "/%s/%s: line 2", k->task, k->file);
     cpl_status status = read_with(&q, task, k->profile, &options);
@@ -120,39 +134,22 @@ static void check_bad(const cpl_task *task, const kind_of_row *k, const char *da
     assert_int_equal(q.count, 2);
     assert_int_equal(q.skipped, 1);
     cpl_questions_free(&q);
-    assert_ok(cpl_task_profile(&profile, task, NULL, k->profile, NULL));
-    assert_ok(cpl_questions_count(&rows, &bad, task, profile, data));
+    assert_ok(
+        cpl_questions_count(&rows, &bad, task, profile_of_task(task, k->profile, NULL), data));
     assert_int_equal(rows, 3);
     assert_int_equal(bad, 1);
 }
 
-/* The row without a member, with null, an object and a number in its place. */
-static void check_member(const cpl_task *task, const kind_of_row *k, const char *data,
-                         const char *name)
+/* Checks the row with the members of `changes`, "NAME": VALUE, and without the member `removed`. */
+static void check_changed(const cpl_task *task, const kind_of_row *k, const char *data,
+                          const char *changes, const char *removed)
 {
-    static const char *const values[] = {NULL, "null", "{}", "[[]]"};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-        json_t *row = json_loads(k->row, 0, NULL);
-        assert_non_null(json_object_get(row, name));
-        if (values[i])
-            json_object_set_new(row, name, json_loads(values[i], JSON_DECODE_ANY, NULL));
-        else
-            json_object_del(row, name);
-        char *text = json_dumps(row, 0);
-        check_bad(task, k, data, text);
-        free(text);
-        json_decref(row);
-    }
-}
-
-static void check_wrong(const cpl_task *task, const kind_of_row *k, const char *data,
-                        const char *wrong)
-{
-    char member[256];
+    char members[256];
     json_t *row = json_loads(k->row, 0, NULL);
-    snprintf(member, sizeof member, "{%s}", wrong);
-    json_t *other = json_loads(member, 0, NULL);
+    snprintf(members, sizeof members, "{%s}", changes);
+    json_t *other = json_loads(members, 0, NULL);
     assert_int_equal(json_object_update(row, other), 0);
+    if (removed) assert_int_equal(json_object_del(row, removed), 0);
     char *text = json_dumps(row, 0);
     check_bad(task, k, data, text);
     free(text);
@@ -163,15 +160,20 @@ static void check_wrong(const cpl_task *task, const kind_of_row *k, const char *
 TEST(test_members)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const kind_of_row *k = &kinds[i];
-        cpl_task *task       = built_in(k->task);
-        const char *data     = new_data(k->task);
-        char members[128];
-        if (k->others[0]) put_file(data, k->task, k->others[0], k->others[1]);
+        static const char *const values[] = {"null", "{}", "[[]]"};
+        const kind_of_row *k              = &kinds[i];
+        cpl_task *task                    = built_in(k->task);
+        const char *data                  = new_data(k);
+        char members[128], change[128];
         snprintf(members, sizeof members, "%s", k->members);
-        for (char *name = strtok(members, " "); name; name = strtok(NULL, " "))
-            check_member(task, k, data, name);
-        for (int w = 0; w < 5 && k->wrong[w]; w++) check_wrong(task, k, data, k->wrong[w]);
+        for (char *name = strtok(members, " "); name; name = strtok(NULL, " ")) {
+            check_changed(task, k, data, "", name);
+            for (int v = 0; v < 3; v++) {
+                snprintf(change, sizeof change, "\"%s\": %s", name, values[v]);
+                check_changed(task, k, data, change, NULL);
+            }
+        }
+        for (int w = 0; w < 5 && k->wrong[w]; w++) check_changed(task, k, data, k->wrong[w], NULL);
         if (!k->before) check_bad(task, k, data, "{\"cut\": ");
         if (!k->before) check_bad(task, k, data, "[]");
         cpl_task_free(task);
@@ -180,21 +182,20 @@ TEST(test_members)
 
 /* ---- files ---- */
 
-/* All tasks: no file, an empty one, one of another form. */
+/* Checks every task without a file, with an empty one, and with one of another form. */
 TEST(test_files)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const kind_of_row *k          = &kinds[i];
         cpl_task *task                = built_in(k->task);
-        const char *data              = new_data(k->task);
-        cpl_questions_options options = options_of(data);
+        const char *data              = scratch_folder();
+        cpl_questions_options options = plain_options(k, data);
         cpl_questions q;
         char sentence[256];
-        if (strcmp(k->task, "bbh") != 0) options.shots = 0;
         snprintf(sentence, sizeof sentence, "%s: there are no rows of the split", k->task);
-        expect(task, k->profile, &options, sentence);
+        expect_refusal(task, k->profile, &options, sentence);
         snprintf(sentence, sizeof sentence, "%s/%s/", data, k->task);
-        expect(task, k->profile, &options, sentence);
+        expect_refusal(task, k->profile, &options, sentence);
         if (k->others[0]) put_file(data, k->task, k->others[0], k->others[1]);
         put_file(data, k->task, k->file, "");
         cpl_status status = read_with(&q, task, k->profile, &options);
@@ -202,42 +203,38 @@ TEST(test_files)
         if (!k->before) assert_true(status == CPL_OK && q.count == 0);
         cpl_questions_free(&q);
         put_file(data, k->task, k->file, "\x89PNG\r\n\x1a\n\x01\x02\x03");
-        expect(task, k->profile, &options, k->file);
+        expect_refusal(task, k->profile, &options, k->file);
         cpl_task_free(task);
     }
 }
 
 /* ---- damage ---- */
 
-/* Any bytes are questions or a sentence with the file's name. */
+/* Any bytes give questions or a sentence with the file's name. */
 TEST(test_fuzz)
 {
     enum { N = sizeof kinds / sizeof *kinds };
     cpl_text whole = {0}, file = {0};
     int64_t good = 0, bad = 0;
     cpl_task *tasks[N];
-    const char *data = scratch_folder();
-    char path[512];
+    const char *data[N];
+    char path[512], folders[N][64];
     for (size_t i = 0; i < N; i++) {
-        const kind_of_row *k = &kinds[i];
-        tasks[i]             = built_in(k->task);
-        snprintf(path, sizeof path, "%s/%s", data, k->task);
-        mkdir(path, 0777);
-        if (k->others[0]) put_file(data, k->task, k->others[0], k->others[1]);
+        tasks[i] = built_in(kinds[i].task);
+        data[i]  = strcpy(folders[i], new_data(&kinds[i]));
     }
     for (fuzz f = fuzz_start(13, 1500); fuzz_next(&f);) {
         size_t i                      = fuzz_below(&f, N);
         const kind_of_row *k          = &kinds[i];
-        cpl_questions_options options = options_of(data);
+        cpl_questions_options options = plain_options(k, data[i]);
         cpl_questions q;
         options.skip_bad = fuzz_below(&f, 2);
-        if (strcmp(k->task, "bbh") != 0) options.shots = 0;
         cpl_text_clear(&whole);
         cpl_text_printf(&whole, "%s%s%s\n%s%s\n", k->before ? k->before : "", k->row,
                         k->before ? "," : "", k->row, k->behind ? k->behind : "");
         fuzz_damage(&f, &file, &whole);
-        put_file(data, k->task, k->file, "");
-        snprintf(path, sizeof path, "%s/%s/%s", data, k->task, k->file);
+        put_file(data[i], k->task, k->file, "");
+        snprintf(path, sizeof path, "%s/%s/%s", data[i], k->task, k->file);
         fuzz_write(path, &file);
         cpl_status status = read_with(&q, tasks[i], k->profile, &options);
         if (status != CPL_OK && !strstr(cpl_last_error(), k->file))
@@ -253,7 +250,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* The n-th allocation of ours fails: a sentence, and nothing is leaked. */
+/* Each allocation of the library fails in turn: a status, and no memory is leaked. */
 TEST(test_memory)
 {
     cpl_task *task                      = built_in("mmlu_pro");

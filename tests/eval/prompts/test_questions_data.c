@@ -1,8 +1,8 @@
-/* The rows that are shipped in data/eval: all of them can be asked, and what is not there is
- * told. */
+/* test_questions_data.c - the rows that are shipped in data/eval: all of them can be asked, and
+ * tasks without rows are named. */
 #include "eval/prompts/questions_case.h"
 
-/* Profiles whose rows, or some exemplars' rows, are not shipped. */
+/* Profiles whose rows or few-shot examples are not shipped. */
 static const char *const absent[] = LIST("openbookqa/", "sciq/", "social_iqa/", "ceval/",
                                          "triviaqa/", "mmlu/inloop ", "mmlu/inloop/mc_5shot ");
 
@@ -47,7 +47,7 @@ TEST(test_shipped)
     }
 }
 
-/* Numbers that are told of the samples. */
+/* Checks the numbers of shipped rows that the documentation states. */
 TEST(test_counts)
 {
     static const struct {
@@ -59,10 +59,9 @@ TEST(test_counts)
                {"gsm8k_cot", "harness", 100},     {"copa", "inloop", 100}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         cpl_task *task = built_in(all[i].task);
-        const cpl_profile *profile;
         int64_t rows, bad;
-        assert_ok(cpl_task_profile(&profile, task, NULL, all[i].profile, NULL));
-        assert_ok(cpl_questions_count(&rows, &bad, task, profile, "data/eval"));
+        assert_ok(cpl_questions_count(&rows, &bad, task,
+                                      profile_of_task(task, all[i].profile, NULL), "data/eval"));
         assert_int_equal(rows, all[i].rows);
         cpl_task_free(task);
     }

@@ -2,7 +2,7 @@
  * in-loop evaluation in the reference data, by its hash. */
 #include <glob.h>
 
-#include "eval/grade/grading.h"
+#include "eval/answers.h"
 #include "eval/grade/words.h"
 #include "eval/prompts/questions_case.h"
 
@@ -49,7 +49,7 @@ static void check_ranked(const cpl_question *q, const json_t *sample, bool harne
     check_gold(q, json_object_get(sample, "gold"));
 }
 
-/* The references of the first answer, as they are told. */
+/* Checks the references of the first answer. */
 static void check_target(const cpl_question *q, const json_t *target)
 {
     const cpl_references *r = &q->references[0];
@@ -61,7 +61,7 @@ static void check_target(const cpl_question *q, const json_t *target)
     }
 }
 
-/* A target that is told in its normal form. */
+/* Checks a reference that the sample holds in its normal form. */
 static void check_normal_target(const cpl_question *q, const char *target)
 {
     const cpl_answer *answer = &q->form->answers[0];
@@ -114,22 +114,21 @@ static void check_samples(const cpl_questions *q, const json_t *samples, const j
 
 static void check_file(const char *path)
 {
-    json_t *whole          = load_gz(path);
+    json_t *whole          = load_plain(path);
     const json_t *settings = json_object_get(whole, "settings");
     const json_t *given    = json_object_get(settings, "options");
     const json_t *results  = json_object_get(whole, "results");
     const char *name       = json_string_value(json_object_get(settings, "task"));
     cpl_task *task         = built_in(name);
-    const cpl_profile *profile;
     cpl_questions q;
     cpl_questions_options options = options_of(reference_path("eval/data"));
     options.offset                = number_or(settings, "offset", 0);
     options.limit                 = number_or(settings, "limit", CPL_UNSET);
     options.max_tokens            = number_or(given, "max_gen_toks", CPL_UNSET);
     options.shots                 = number_or(given, "num_fewshot", CPL_UNSET);
-    assert_ok(cpl_task_profile(&profile, task, NULL,
-                               json_string_value(json_object_get(settings, "profile")),
-                               json_string_value(json_object_get(given, "variant"))));
+    const cpl_profile *profile =
+        profile_of_task(task, json_string_value(json_object_get(settings, "profile")),
+                        json_string_value(json_object_get(given, "variant")));
     assert_ok(cpl_questions_read(&q, task, profile, &options));
     if (options.shots == CPL_UNSET && json_object_get(settings, "num_fewshot"))
         assert_int_equal(q.shots, number_or(settings, "num_fewshot", -1));

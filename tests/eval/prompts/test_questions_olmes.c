@@ -12,6 +12,7 @@
  * IQa (tests/golden/eval/make_requests.py). */
 #include <sys/stat.h>
 
+#include "eval/answers.h"
 #include "eval/prompts/questions_case.h"
 
 typedef struct published {
@@ -53,31 +54,18 @@ static const published all[] = {
 
 enum { N_ALL = sizeof all / sizeof *all, UNCONDITIONAL = 1000000 };
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    if (!text) fail_msg("a request without %s", key);
-    return text;
-}
-
 static json_t *load_requests(const char *file)
 {
-    char path[600], line[1 << 18];
+    char path[600];
     snprintf(path, sizeof path, further ? "%s/olmes/requests/%s.jsonl" : "%s/olmes/%s.jsonl.gz",
              further ? shared_path("data/eval") : golden_path("eval"), file);
-    json_t *requests = json_array();
-    gzFile in        = gzopen(path, "rb");
-    if (!in) fail_msg("%s: cannot be read", path);
-    while (gzgets(in, line, sizeof line))
-        json_array_append_new(requests, json_loads(line, 0, NULL));
-    gzclose(in);
-    return requests;
+    return load_lines(path);
 }
 
-/* "PASSAGE\nQuestion: QUESTION?..." */
+/* Parses "PASSAGE\nQuestion: QUESTION?...". */
 static json_t *boolq_row(const json_t *doc)
 {
-    const char *query = text_of(doc, "query"), *mark = "\nQuestion: ", *question = query;
+    const char *query = member(doc, "query"), *mark = "\nQuestion: ", *question = query;
     for (const char *at; (at = strstr(question + 1, mark));) question = at;
     const char *end = strstr(question, "?\n");
     const char *key = json_integer_value(json_object_get(doc, "gold")) == 0 ? "true" : "false";
@@ -87,11 +75,11 @@ static json_t *boolq_row(const json_t *doc)
                      (int)(end - question), "label", key);
 }
 
-/* "ACTIVITY: TEXT", or the same before the options. A text that has a second part, a sentence
- * begun, has no space before the options. */
+/* Parses "ACTIVITY: TEXT", which may stand before options. A text with a second part, the beginning
+ * of a sentence, has no space before the options. */
 static json_t *hellaswag_row(const json_t *doc, const json_t *texts)
 {
-    const char *query = text_of(doc, "query"), *first = strstr(query, ": ") + 2, *second = NULL;
+    const char *query = member(doc, "query"), *first = strstr(query, ": ") + 2, *second = NULL;
     const char *end = strstr(query, "\nChoose the best");
     if (!end) end = query + strlen(query);
     if (end[-1] != ' ' && end[-1] != '.')
@@ -105,7 +93,7 @@ static json_t *hellaswag_row(const json_t *doc, const json_t *texts)
                      "endings", texts, "label", json_object_get(doc, "gold"));
 }
 
-/* The options " A. ...\n B. ..." of a prompt. */
+/* Returns the options " A. ...\n B. ..." of a prompt. */
 static json_t *listed_options(const char *query)
 {
     json_t *list = json_array();
@@ -124,7 +112,7 @@ static json_t *row_of(const published *p, const json_t *doc)
 {
     if (strcmp(p->task, "boolq") == 0) return boolq_row(doc);
     if (strcmp(p->task, "hellaswag") != 0) return json_incref((json_t *)(uintptr_t)doc);
-    json_t *listed = strcmp(p->variant, "mcf") == 0 ? listed_options(text_of(doc, "query"))
+    json_t *listed = strcmp(p->variant, "mcf") == 0 ? listed_options(member(doc, "query"))
                                                     : json_incref(json_object_get(doc, "choices"));
     json_t *row    = hellaswag_row(doc, listed);
     json_decref(listed);
@@ -148,10 +136,10 @@ static void write_rows(const published *p, const json_t *requests, const char *p
     fclose(out);
 }
 
-/* "Question: ...?\nAnswer: ...\n\n" five times. */
+/* Writes the rows of five few-shot examples "Question: ...?\nAnswer: ...\n\n". */
 static void write_sciq_train(const json_t *requests, const char *path)
 {
-    const char *at = text_of(json_object_get(json_array_get(requests, 0), "request"), "context");
+    const char *at = member(json_object_get(json_array_get(requests, 0), "request"), "context");
     json_t *rows   = json_array();
     for (const char *end; (end = strstr(at, "\n\n")); at = end + 2) {
         const char *answer = strstr(at, "\nAnswer: ");
@@ -173,13 +161,13 @@ static void link_to(const char *from, const char *to)
     assert_int_equal(symlink(real, to), 0);
 }
 
-/* The rows that the requests are of. */
+/* Returns the folder of the rows that the requests are made of. */
 static const char *rows_at(void)
 {
     return further ? shared_path("data/eval") : golden_path("eval/data");
 }
 
-/* A folder of data with the rows and the exemplars. */
+/* Returns a folder of data with the rows and the few-shot examples. */
 static const char *data_of(const published *p, const json_t *requests)
 {
     const char *folder = scratch_folder();
@@ -210,9 +198,9 @@ static void check_request(const cpl_questions *q, const json_t *request)
     bool bare             = doc >= UNCONDITIONAL;
     const cpl_question *m = &q->question[doc % UNCONDITIONAL];
     assert_true(index < m->n_options);
-    assert_string_equal(m->options[index].continuation, text_of(asked, "continuation"));
+    assert_string_equal(m->options[index].continuation, member(asked, "continuation"));
     assert_string_equal(bare ? m->unconditional : m->options[index].context,
-                        text_of(asked, "context"));
+                        member(asked, "context"));
     assert_int_equal(m->gold[0], json_integer_value(json_object_get(request, "label")));
     assert_int_equal(m->form->joining, CPL_JOIN_SEPARATE);
 }
@@ -221,14 +209,12 @@ static void check_file(const published *p)
 {
     json_t *requests = load_requests(p->file), *request;
     cpl_task *task   = built_in(p->task);
-    const cpl_profile *profile;
     cpl_questions q;
     size_t i;
     cpl_questions_options options = options_of(data_of(p, requests));
     options.limit                 = 4;
     options.shots                 = p->shots;
-    assert_ok(cpl_task_profile(&profile, task, NULL, "olmes", p->variant));
-    assert_ok(cpl_questions_read(&q, task, profile, &options));
+    assert_ok(cpl_questions_read(&q, task, profile_of_task(task, "olmes", p->variant), &options));
     assert_int_equal(q.count, 4);
     json_array_foreach(requests, i, request) check_request(&q, request);
     cpl_questions_free(&q);
@@ -241,7 +227,7 @@ TEST_ANY(test_requests)
     for (size_t i = 0; i < N_ALL; i++) check_file(&all[i]);
 }
 
-/* The exemplars of gold_bpb are those of the chain of thought, but for "So". */
+/* The few-shot examples of gold_bpb are those of the chain of thought, with "So" before the answer. */
 static const char gsm8k[] = "task: gsm8k\nsplits: {test: test.jsonl, shown: fewshot_cot8.jsonl}\n"
                             "fields: {question: question, solution: [target, answer]}\n"
                             "profiles:\n"
@@ -255,16 +241,15 @@ static const char gsm8k[] = "task: gsm8k\nsplits: {test: test.jsonl, shown: fews
 
 TEST_ANY(test_contexts)
 {
-    cpl_task *task;
     cpl_questions q;
     size_t i;
     json_t *request;
+    cpl_task *task                = task_of(gsm8k);
     json_t *requests              = load_requests("gsm8k.gold_bpb_5shot");
     cpl_questions_options options = options_of(rows_at());
-    assert_ok(cpl_task_parse(&task, "gsm8k.yaml", gsm8k, strlen(gsm8k), cpl_request_kinds));
-    assert_ok(cpl_questions_read(&q, task, &task->profiles[0], &options));
+    assert_ok(read_with(&q, task, "bpb", &options));
     json_array_foreach(requests, i, request) assert_string_equal(
-        q.question[i].prompt, text_of(json_object_get(request, "request"), "context"));
+        q.question[i].prompt, member(json_object_get(request, "request"), "context"));
     cpl_questions_free(&q);
     cpl_task_free(task);
     json_decref(requests);
@@ -272,9 +257,8 @@ TEST_ANY(test_contexts)
 
 TEST(test_forms)
 {
-    cpl_task *task = built_in("boolq");
-    const cpl_profile *profile;
-    assert_ok(cpl_task_profile(&profile, task, NULL, "olmes", NULL));
+    cpl_task *task             = built_in("boolq");
+    const cpl_profile *profile = profile_of_task(task, "olmes", NULL);
     assert_int_equal(profile->forms.count, 2);
     assert_string_equal(profile->forms.at[0], "cf");
     assert_string_equal(profile->forms.at[1], "mcf");

@@ -44,9 +44,8 @@ TEST(test_commonsense_qa)
     assert_int_equal(a.q.question[0].form->joining, CPL_JOIN_JOINT);
     assert_int_equal(a.q.question[0].form->window, 0);
     end(&a);
-    a = ask("commonsense_qa", "inloop", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "Question:  What goes? \nAnswer:", 1, " bank", " new york");
-    end(&a);
+    CHECK_FIRST(ask("commonsense_qa", "inloop", NULL, data, CPL_UNSET),
+                "Question:  What goes? \nAnswer:", 1, " bank", " new york");
 }
 
 TEST(test_copa)
@@ -56,19 +55,15 @@ TEST(test_copa)
                       "\"question\": \"effect\", \"label\": 1, \"idx\": 0}\n";
     const char *context = "The man turned on the faucet therefore";
     const char *data    = data_with("copa", "val.jsonl", row);
-    asked a             = ask("copa", "inloop", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], context, 1, " the toilet filled with water.",
-                 " water flowed from the spout.");
-    end(&a);
-    a = ask("copa", "harness", NULL, data, CPL_UNSET);
+    CHECK_FIRST(ask("copa", "inloop", NULL, data, CPL_UNSET), context, 1,
+                " the toilet filled with water.", " water flowed from the spout.");
+    asked a = ask("copa", "harness", NULL, data, CPL_UNSET);
     CHECK_RANKED(&a.q.question[0], context, 1, "  the toilet filled with water.",
                  "  water flowed from the spout.");
     assert_int_equal(a.q.question[0].options[0].choice, 1);
     end(&a);
-    a = ask("copa", "harness", "one_space", data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], context, 1, " the toilet filled with water.",
-                 " water flowed from the spout.");
-    end(&a);
+    CHECK_FIRST(ask("copa", "harness", "one_space", data, CPL_UNSET), context, 1,
+                " the toilet filled with water.", " water flowed from the spout.");
 }
 
 TEST(test_boolq)
@@ -86,27 +81,17 @@ TEST(test_boolq)
     CHECK_RANKED(&a.q.question[0], without, 1, " yes", " no");
     CHECK_RANKED(&a.q.question[1], "none\nQuestion: q?\nAnswer:", 0, " yes", " no");
     end(&a);
-    a = ask("boolq", "inloop", NULL, bare, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], without, 1, " yes", " no");
-    end(&a);
-    a = ask("boolq", "harness", NULL, titled, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], with, 0, " no", " yes");
-    end(&a);
-    a = ask("boolq", "harness", NULL, bare, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], with, 0, " no", " yes");
-    end(&a);
+    CHECK_FIRST(ask("boolq", "inloop", NULL, bare, CPL_UNSET), without, 1, " yes", " no");
+    CHECK_FIRST(ask("boolq", "harness", NULL, titled, CPL_UNSET), with, 0, " no", " yes");
+    CHECK_FIRST(ask("boolq", "harness", NULL, bare, CPL_UNSET), with, 0, " no", " yes");
     /* exemplars of the authors' rows have their titles too */
-    char folder[128];
-    snprintf(folder, sizeof folder, "%s/boolq", bare);
-    write_file(folder, "train.jsonl",
-               "{\"question\": \"was it\", \"title\": \"Oil\", \"answer\": true, \"passage\": "
-               "\"Some.\"}\n");
-    a = ask("boolq", "harness", NULL, bare, 1);
-    CHECK_RANKED(&a.q.question[0],
-                 "Oil -- Some.\nQuestion: was it?\nAnswer: yes\n\nFuel -- All -- of it.\nQuestion: "
-                 "is it?\nAnswer:",
-                 0, " no", " yes");
-    end(&a);
+    put_file(bare, "boolq", "train.jsonl",
+             "{\"question\": \"was it\", \"title\": \"Oil\", \"answer\": true, \"passage\": "
+             "\"Some.\"}\n");
+    CHECK_FIRST(ask("boolq", "harness", NULL, bare, 1),
+                "Oil -- Some.\nQuestion: was it?\nAnswer: yes\n\nFuel -- All -- of it.\nQuestion: "
+                "is it?\nAnswer:",
+                0, " no", " yes");
 }
 
 TEST(test_hellaswag)
@@ -135,9 +120,8 @@ TEST(test_hellaswag)
                0); /* what was written for one title is no other one's */
     CHECK_RANKED(&a.q.question[0], "A: One. Two. Three.", 0, " x. . y", " b");
     end(&a);
-    a = ask("hellaswag", "inloop", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "A: One.. Two. Three.", 0, " x.. . y", " b");
-    end(&a);
+    CHECK_FIRST(ask("hellaswag", "inloop", NULL, data, CPL_UNSET), "A: One.. Two. Three.", 0,
+                " x.. . y", " b");
 }
 
 TEST(test_openbookqa)
@@ -146,16 +130,13 @@ TEST(test_openbookqa)
         data_with("openbookqa", "Main/test.tsv",
                   "ID\tQuestion Stem\tChoices\tComplete Question\tAnswer Key\n"
                   "8\tIt is \"known\" as\t(A) Deep (sea) (B) a (B) fish (C) Long\tx\tB\n");
-    asked a = ask("openbookqa", "harness", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "It is \"known\" as", 1, " Deep (sea)", " a (B) fish", " Long");
-    end(&a);
+    CHECK_FIRST(ask("openbookqa", "harness", NULL, data, CPL_UNSET), "It is \"known\" as", 1,
+                " Deep (sea)", " a (B) fish", " Long");
     data =
         data_with("openbookqa", "Main/test.jsonl",
                   "{\"question\": {\"stem\": \"It is\", \"choices\": [{\"text\": \"a\", \"label\": "
                   "\"A\"}, {\"text\": \"b\", \"label\": \"B\"}]}, \"answerKey\": \"B\"}\n");
-    a = ask("openbookqa", "harness", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "It is", 1, " a", " b");
-    end(&a);
+    CHECK_FIRST(ask("openbookqa", "harness", NULL, data, CPL_UNSET), "It is", 1, " a", " b");
 }
 
 TEST(test_sciq)
@@ -188,9 +169,8 @@ TEST(test_social_iqa)
     data = data_with("social_iqa", "dev.jsonl",
                      "{\"context\": \"S.\", \"question\": \"Q?\", \"answerA\": \"a\", \"answerB\": "
                      "\"b\", \"answerC\": \"c\", \"correct\": \"B\"}\n");
-    a    = ask("social_iqa", "harness", NULL, data, CPL_UNSET);
-    CHECK_RANKED(&a.q.question[0], "Q: S. Q?\nA:", 1, " a", " b", " c");
-    end(&a);
+    CHECK_FIRST(ask("social_iqa", "harness", NULL, data, CPL_UNSET), "Q: S. Q?\nA:", 1, " a", " b",
+                " c");
 }
 
 TEST(test_winogrande)
@@ -229,20 +209,16 @@ static void check_mmlu(const char *data)
     assert_string_equal(a.q.question[0].subject, "abstract_algebra");
     assert_int_equal(a.q.files.count, 2);
     end(&a);
-    a = ask("mmlu", "inloop", NULL, data, 0);
-    CHECK_RANKED(
-        &a.q.question[0],
+    CHECK_FIRST(
+        ask("mmlu", "inloop", NULL, data, 0),
         "The following are multiple choice questions (with answers) about abstract algebra:\n\n"
         "Question: Which?\nAnswer:",
         1, " 0", " 4", " 2", " 6");
-    end(&a);
-    a = ask("mmlu", "olmes", "mcf", data, 0);
-    CHECK_RANKED(
-        &a.q.question[0],
+    CHECK_FIRST(
+        ask("mmlu", "olmes", "mcf", data, 0),
         "The following are multiple choice questions (with answers) about abstract algebra.\n\n"
         "Question: Find the degree, of \"Q\".\n\n A. 0\n B. 4\n C. 2\n D. 6\nAnswer:",
         1, " A", " B", " C", " D");
-    end(&a);
 }
 
 /* The authors' files, and a hub's copy of them. */
@@ -269,13 +245,11 @@ TEST(test_ceval)
 {
     const char *data = data_with("ceval", "val/computer_network_val.csv",
                                  "id,question,A,B,C,D,answer\n0,\" 问____\r\n\",一,2,3,4,C\n");
-    asked a          = ask("ceval", "harness", NULL, data, 0);
-    CHECK_RANKED(&a.q.question[0],
-                 "以下是中国关于计算机网络的单项选择题，请选出其中的正确答案。\n\n"
-                 "问____\nA. 一\nB. 2\nC. 3\nD. 4\n答案：",
-                 2, " A", " B", " C", " D");
-    end(&a);
-    a = ask("ceval", "harness", "authors", data, 0);
+    CHECK_FIRST(ask("ceval", "harness", NULL, data, 0),
+                "以下是中国关于计算机网络的单项选择题，请选出其中的正确答案。\n\n"
+                "问____\nA. 一\nB. 2\nC. 3\nD. 4\n答案：",
+                2, " A", " B", " C", " D");
+    asked a = ask("ceval", "harness", "authors", data, 0);
     CHECK_RANKED(&a.q.question[0],
                  "以下是中国关于计算机网络考试的单项选择题，请选出其中的正确答案。\n\n"
                  "问____\nA. 一\nB. 2\nC. 3\nD. 4\n答案：",

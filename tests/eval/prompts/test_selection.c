@@ -1,4 +1,4 @@
-/* test_selection.c - what a user's words select: sets, profiles, forms, files of one's own. */
+/* test_selection.c - the tasks that a user's words select: sets, profiles, forms, the user's files. */
 #include "eval/prompts/selection.h"
 
 #include "eval/prompts/questions_case.h"
@@ -46,7 +46,7 @@ TEST(sets_of_the_paper)
     cpl_selection_free(&s);
 }
 
-/* A profile of several forms: those, then what they are forms of. */
+/* A profile of several forms selects the forms, and then itself. */
 TEST(forms)
 {
     cpl_selection s;
@@ -92,18 +92,16 @@ TEST(what_there_is_not)
     cpl_selection_free(&s);
 }
 
-/* A task of one's own is no part of the paper's sets, whatever it says, but may have the id of a
- * built-in one. */
+/* A user's task is no part of the paper's sets, whatever it says, but may have the id of a built-in
+ * task. */
 TEST(files_of_ones_own)
 {
     static const char file[] =
         "task: copa\nsets: [3b]\nsplits: {a: a.csv}\nfields: {q: q, o: {list: [q, q]}}\n"
         "choices: o\ngold: 0\nprofiles: {inloop: {split: a, ask: rank, context: x, scores: acc}}\n";
-    const char *folder = scratch_folder();
-    char path[128];
+    const char *path = in_folder(scratch_folder(), "t.yaml");
     cpl_selection s;
-    write_file(folder, "t.yaml", file);
-    snprintf(path, sizeof path, "%s/t.yaml", folder);
+    write_string(path, file);
     assert_ok(cpl_selection_init(&s, cpl_request_kinds));
     const int64_t n = s.n_tasks;
     assert_ok(add_file(&s, path));
