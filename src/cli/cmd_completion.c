@@ -53,18 +53,25 @@ static void print_words(const char *family)
     }
 }
 
+/* Sets `family` to the first word of a verb of two words. Returns true if no verb before it has that
+ * word. */
+static bool begins_family(char family[64], const cpl_verb *const *v)
+{
+    const size_t length = strcspn((*v)->name, " ");
+    if ((*v)->name[length] == '\0') return false;
+    snprintf(family, 64, "%.*s", (int)length, (*v)->name);
+    return v == cpl_verbs || !cpl_verb_is_of(v[-1], family);
+}
+
 /* Prints the cases of a shell script that offer the next word after "help ...". */
 static void print_help_cases(void)
 {
-    const cpl_verb *last = NULL;
+    char family[64];
     printf("        '') offered='");
     print_words(NULL);
     printf("' ;;\n");
-    for (const cpl_verb *const *v = cpl_verbs; *v; last = *v++) {
-        const char *space = strchr((*v)->name, ' ');
-        char family[64]   = "";
-        if (space) snprintf(family, sizeof family, "%.*s", (int)(space - (*v)->name), (*v)->name);
-        if (space && !(last && cpl_verb_is_of(last, family))) {
+    for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
+        if (begins_family(family, v)) {
             printf("        %s) offered='", family);
             print_words(family);
             printf("' ;;\n");
@@ -119,18 +126,15 @@ static void print_bash_help(const cpl_verb *verb)
 
 static void print_bash_families(void)
 {
+    char word[64];
     for (const cpl_verb *const *v = cpl_verbs; *v; v++) {
-        const char *space = strchr((*v)->name, ' ');
-        char word[64];
-        if (!space) continue;
-        snprintf(word, sizeof word, "%.*s", (int)(space - (*v)->name), (*v)->name);
+        if (!begins_family(word, v)) continue;
         printf("    %s)\n        if ((COMP_CWORD == 2)); then\n"
                "            COMPREPLY=($(compgen -W '",
                word);
         print_words(word);
         printf("' -- \"$cur\"))\n            return\n        fi\n"
                "        verb+=\" ${COMP_WORDS[2]}\" ;;\n");
-        while (v[1] && cpl_verb_is_of(v[1], word)) v++;
     }
 }
 

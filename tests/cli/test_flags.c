@@ -58,10 +58,10 @@ TEST(defaults)
     assert_ok(read_words("word", NULL));
     assert_int_equal(args.n_words, 1);
     assert_null(cpl_flag_text(&args, "--out"));
-    assert_false(cpl_flag_on(&args, "--dry-run"));
+    assert_false(cpl_flag_given(&args, "--dry-run"));
     assert_int_equal(cpl_flag_int(&args, "--tokens"), 64);
     assert_true(cpl_flag_number(&args, "--top-p") == 0.9);
-    assert_int_equal(cpl_flag_choice(&args, "--form"), 0);
+    assert_int_equal(cpl_flag_int(&args, "--form"), 0);
     assert_false(cpl_flag_given(&args, "--tokens"));
 }
 
@@ -73,9 +73,9 @@ TEST(every_form)
     assert_string_equal(cpl_flag_text(&args, "--out"), "a b");
     assert_true(cpl_flag_known(&args, "--out") && !cpl_flag_known(&args, "--otu"));
     assert_int_equal(cpl_flag_int(&args, "--tokens"), 1000);
-    assert_true(cpl_flag_on(&args, "--dry-run"));
+    assert_true(cpl_flag_given(&args, "--dry-run"));
     assert_true(cpl_flag_number(&args, "--top-p") == 0.5);
-    assert_int_equal(cpl_flag_choice(&args, "--form"), 1);
+    assert_int_equal(cpl_flag_int(&args, "--form"), 1);
     assert_int_equal(args.n_sets, 2);
     assert_string_equal(args.sets[1], "erc.alpha=2");
     assert_int_equal(args.n_words, 2);

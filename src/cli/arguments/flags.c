@@ -253,11 +253,6 @@ bool cpl_flag_given(const cpl_arguments *args, const char *name)
     return args->flag[index_of(args, name)].given;
 }
 
-bool cpl_flag_on(const cpl_arguments *args, const char *name)
-{
-    return cpl_flag_given(args, name);
-}
-
 const char *cpl_flag_text(const cpl_arguments *args, const char *name)
 {
     return args->flag[index_of(args, name)].text;
@@ -269,15 +264,15 @@ int64_t cpl_flag_int(const cpl_arguments *args, const char *name)
     return args->flag[index_of(args, name)].integer;
 }
 
+int64_t cpl_flag_int_or(const cpl_arguments *args, const char *name, int64_t if_not_given)
+{
+    return cpl_flag_given(args, name) ? cpl_flag_int(args, name) : if_not_given;
+}
+
 double cpl_flag_number(const cpl_arguments *args, const char *name)
 {
     CPL_ASSERT(cpl_flag_text(args, name));
     return args->flag[index_of(args, name)].number;
-}
-
-int cpl_flag_choice(const cpl_arguments *args, const char *name)
-{
-    return (int)cpl_flag_int(args, name);
 }
 
 cpl_status cpl_flags_exclude(const cpl_arguments *args, const char *one, const char *other)

@@ -36,14 +36,14 @@ CPL_NODISCARD cpl_status cpl_arguments_read(cpl_arguments *args, const cpl_verb 
 void cpl_arguments_free(cpl_arguments *args);
 
 /* Look up the flag called `name` ("--out"), which the verb's table must have. A flag of kind INT,
- * NUMBER or CHOICE must have been given or have a default. */
+ * NUMBER or CHOICE must have been given or have a default, except for cpl_flag_int_or. A SWITCH is on
+ * if it is given. */
 bool cpl_flag_given(const cpl_arguments *args, const char *name);
-bool cpl_flag_on(const cpl_arguments *args, const char *name);          /* SWITCH flags only */
 const char *cpl_flag_text(const cpl_arguments *args, const char *name); /* NULL: neither given nor
                                                                            default */
-int64_t cpl_flag_int(const cpl_arguments *args, const char *name);
+int64_t cpl_flag_int(const cpl_arguments *args, const char *name); /* CHOICE: index of the word */
+int64_t cpl_flag_int_or(const cpl_arguments *args, const char *name, int64_t if_not_given);
 double cpl_flag_number(const cpl_arguments *args, const char *name);
-int cpl_flag_choice(const cpl_arguments *args, const char *name);
 
 /* Returns true if the verb's table has this flag. */
 bool cpl_flag_known(const cpl_arguments *args, const char *name);

@@ -121,7 +121,7 @@ static cpl_status check_new(const cpl_arguments *args, const char *flag, const c
 {
     const char *path = path_of(args, flag);
     if (!cpl_path_exists(path)) return CPL_OK;
-    if (!cpl_flag_on(args, "--overwrite"))
+    if (!cpl_flag_given(args, "--overwrite"))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s is there already: --overwrite replaces it, or write to another file",
                         path);

@@ -53,6 +53,9 @@ typedef struct cpl_flag {
         .name = flag, .kind = CPL_FLAG_SWITCH, .help = __VA_ARGS__                                 \
     }
 
+/* The members of a verb's flags, from its array of rows. */
+#define CPL_VERB_FLAGS(rows) .flags = rows, .n_flags = sizeof rows / sizeof *rows
+
 /* The row of --set, for every verb that takes settings. */
 #define CPL_FLAG_ROW_SET                                                                           \
     CPL_FLAG("--set", SET, "SECTION.NAME=VALUE",                                                   \

@@ -66,17 +66,20 @@ void cpl_output_name(FILE *out, const char *name, int width)
     fprintf(out, "%*s", (int)(length < wide ? wide - length : 0), "");
 }
 
+cpl_status cpl_output_text(cpl_status made, cpl_text *text)
+{
+    if (made == CPL_OK) made = cpl_text_status(text);
+    if (made == CPL_OK && text->length) fwrite(text->bytes, 1, text->length, stdout);
+    cpl_text_free(text);
+    return made;
+}
+
 cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool)
 {
     cpl_text text = {0};
-    if (made == CPL_OK) {
-        cpl_grid_text(&text, grid);
-        made = cpl_text_status(&text);
-    }
-    if (made == CPL_OK && text.bytes) fputs(text.bytes, stdout);
-    cpl_text_free(&text);
+    if (made == CPL_OK) cpl_grid_text(&text, grid);
     cpl_pool_free(pool);
-    return made;
+    return cpl_output_text(made, &text);
 }
 
 /* Uses one write, so that the sentences of processes that write at the same time are not mixed. */

@@ -43,6 +43,10 @@ void cpl_output_wrapped(FILE *out, int most, int column, int indent, const char 
  * incomplete. */
 CPL_NODISCARD cpl_status cpl_output_verdict(cpl_text *sentences);
 
+/* Prints the text on standard output if `made`, the status of making it, is CPL_OK, and frees it.
+ * CPL_ERR_MEMORY if the text is incomplete. */
+CPL_NODISCARD cpl_status cpl_output_text(cpl_status made, cpl_text *text);
+
 /* Prints a table on standard output if `made`, the status of making it, is CPL_OK, and frees the
  * pool of its texts. */
 CPL_NODISCARD cpl_status cpl_output_grid(cpl_status made, const cpl_grid *grid, cpl_pool *pool);

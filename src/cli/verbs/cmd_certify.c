@@ -23,9 +23,7 @@ const cpl_verb cpl_verb_certify = {
     .usage   = "[DUMP.safetensors]",
     .about   = "Reads no dump any more: python -m couplet.certify DUMP.safetensors does, with the "
                "same dumps and the same JSON. Exit code 2.",
-    .least   = 0,
     .most    = 1,
-    .flags   = flags,
-    .n_flags = sizeof flags / sizeof *flags,
-    .run     = run,
+    CPL_VERB_FLAGS(flags),
+    .run = run,
 };

@@ -96,9 +96,8 @@ const cpl_verb cpl_verb_compare = {
         "If training data, tokenizer or held-out text differ, a warning is printed first.\n"
         "It runs python3 -m couplet.compare, and needs Python 3.10 or newer with numpy. The "
         "environment variable COUPLET_PYTHON names another interpreter.",
-    .least   = 1,
-    .most    = -1,
-    .flags   = flags,
-    .n_flags = sizeof flags / sizeof *flags,
-    .run     = run,
+    .least = 1,
+    .most  = -1,
+    CPL_VERB_FLAGS(flags),
+    .run = run,
 };

@@ -69,22 +69,18 @@ static cpl_status select_tasks(work *w)
     return cpl_selection_add(&w->selection, &options);
 }
 
-static int64_t wished(const cpl_arguments *args, const char *flag)
-{
-    return cpl_flag_given(args, flag) ? cpl_flag_int(args, flag) : CPL_UNSET;
-}
-
 static cpl_status open_evaluation(work *w)
 {
     const cpl_arguments *a              = w->args;
-    const cpl_questions_options options = {.data       = w->data,
-                                           .own        = w->own,
-                                           .offset     = cpl_flag_int(a, "--offset"),
-                                           .limit      = wished(a, "--limit"),
-                                           .shots      = wished(a, "--num-fewshot"),
-                                           .max_tokens = wished(a, "--max-gen-toks"),
-                                           .skip_bad   = cpl_flag_on(a, "--skip-bad"),
-                                           .log        = &w->log};
+    const cpl_questions_options options = {.data   = w->data,
+                                           .own    = w->own,
+                                           .offset = cpl_flag_int(a, "--offset"),
+                                           .limit  = cpl_flag_int_or(a, "--limit", CPL_UNSET),
+                                           .shots  = cpl_flag_int_or(a, "--num-fewshot", CPL_UNSET),
+                                           .max_tokens =
+                                               cpl_flag_int_or(a, "--max-gen-toks", CPL_UNSET),
+                                           .skip_bad = cpl_flag_given(a, "--skip-bad"),
+                                           .log      = &w->log};
     return cpl_evaluation_open(&w->evaluation, &w->selection, &options,
                                cpl_eval_model_window(&w->model), w->model.tokenizer);
 }
@@ -115,7 +111,7 @@ static cpl_status describe(work *w)
     for (int i = 0; i < 3; i++)
         if (limits[i].value != CPL_UNSET)
             cpl_json_put(&failed, s, limits[i].name, json_integer(limits[i].value));
-    cpl_json_put(&failed, s, "samples", json_boolean(cpl_flag_on(w->args, "--samples")));
+    cpl_json_put(&failed, s, "samples", json_boolean(cpl_flag_given(w->args, "--samples")));
     cpl_json_put(&failed, s, "max_length", json_integer(cpl_eval_model_window(&w->model)));
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
@@ -134,7 +130,7 @@ static cpl_status open_record(work *w)
     cpl_status status = cpl_text_status(&path);
     if (status == CPL_OK)
         status = cpl_eval_journal_open(&w->journal, path.bytes, w->settings,
-                                       cpl_flag_on(w->args, "--overwrite"));
+                                       cpl_flag_given(w->args, "--overwrite"));
     if (status == CPL_OK && w->journal.count)
         cpl_log_info(&w->log, "going on with %s: %lld answered before", path.bytes,
                      (long long)w->journal.count);
@@ -150,11 +146,8 @@ static cpl_status open_record(work *w)
 
 static cpl_status print_table(const work *w)
 {
-    cpl_text text     = {0};
-    cpl_status status = cpl_evaluation_text(&text, &w->evaluation);
-    if (status == CPL_OK) fputs(text.bytes ? text.bytes : "", stdout);
-    cpl_text_free(&text);
-    return status;
+    cpl_text text = {0};
+    return cpl_output_text(cpl_evaluation_text(&text, &w->evaluation), &text);
 }
 
 static cpl_status write_page(const work *w, const json_t *data, const char *path)
@@ -233,7 +226,7 @@ static cpl_status load(work *w)
     CPL_TRY(cpl_eval_model_load(&w->model, device, chosen ? cpl_dtype_chosen(c->dtype) : CPL_F32,
                                 (int)c->threads, w->evaluation.window));
     cpl_backend_tell(&w->model.be, &w->log);
-    w->model.runner.texts = cpl_flag_on(w->args, "--samples");
+    w->model.runner.texts = cpl_flag_given(w->args, "--samples");
     w->model.runner.group = w->world;
     return describe(w);
 }
@@ -268,7 +261,7 @@ static cpl_status evaluate(work *w)
     if (first) callbacks = cpl_eval_bar_callbacks(&w->bar, w->evaluation.n_questions);
     status =
         cpl_evaluation_run(&w->evaluation, &w->model.runner, w->journal.file ? &w->journal : NULL,
-                           cpl_flag_on(w->args, "--samples"), &callbacks);
+                           cpl_flag_given(w->args, "--samples"), &callbacks);
     cpl_terminal_clear_line();
     CPL_TRY(status);
     CPL_TRY(cpl_gather_status(w->world, first ? show_all(w) : CPL_OK));
@@ -286,11 +279,10 @@ static cpl_status list(work *w)
 static cpl_status documents(const work *w)
 {
     const cpl_arguments *a = w->args;
-    const int threads = cpl_flag_given(a, "--threads") ? (int)cpl_flag_int(a, "--threads") : -1;
+    const int threads      = (int)cpl_flag_int_or(a, "--threads", -1);
     CPL_TRY(cpl_ranks_refuse("eval --documents"));
-    CPL_TRY(cpl_score_documents(a->words[0],
-                                cpl_flag_given(a, "--limit") ? cpl_flag_int(a, "--limit") : 0,
-                                threads, cpl_flag_on(a, "--overwrite"), &w->log));
+    CPL_TRY(cpl_score_documents(a->words[0], cpl_flag_int_or(a, "--limit", 0), threads,
+                                cpl_flag_given(a, "--overwrite"), &w->log));
     printf("documents: %s/documents.json\n", a->words[0]);
     return CPL_OK;
 }
@@ -417,10 +409,8 @@ const cpl_verb cpl_verb_eval = {
         "describes what is computed.\n"
         "Under mpirun or srun the ranks share the questions, or the text, with the results of one "
         "process; every rank loads the model (docs/parallel.md).",
-    .least    = 0,
-    .most     = -1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .most = -1,
+    CPL_VERB_FLAGS(flags),
     .settings = "compute.device compute.dtype data.bad data.text_field data.id_field "
                 "data.source_field data.strip "
                 "data.split data.separator data.special_as_text data.max_line_bytes "

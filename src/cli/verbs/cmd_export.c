@@ -79,9 +79,8 @@ const cpl_verb cpl_verb_export = {
         "checkpoint, or of the last checkpoint of a run. The architecture is olmoe, or minimax-m2 "
         "where the routing weights are renormalised (norm_topk_prob). A model that llama.cpp does "
         "not compute is refused.",
-    .least   = 1,
-    .most    = 1,
-    .flags   = flags,
-    .n_flags = sizeof flags / sizeof *flags,
-    .run     = run,
+    .least = 1,
+    .most  = 1,
+    CPL_VERB_FLAGS(flags),
+    .run = run,
 };

@@ -85,7 +85,7 @@ static cpl_status set_length(work *w, const cpl_log *log)
     s->temperature = (float)cpl_flag_number(w->args, "--temperature");
     s->top_p       = (float)cpl_flag_number(w->args, "--top-p");
     s->seed        = (uint64_t)cpl_flag_int(w->args, "--seed");
-    s->eos         = cpl_flag_on(w->args, "--ignore-eos") ? -1 : eos_of(w);
+    s->eos         = cpl_flag_given(w->args, "--ignore-eos") ? -1 : eos_of(w);
     s->n_ids       = cpl_tokenizer_vocab_size(w->tokenizer);
     if (s->eos >= 0)
         s->extra_stop_ids = (cpl_stop_ids){cpl_hf_tokens_of(w->hf)->extra_eos,
@@ -160,7 +160,7 @@ static bool on_token(void *ctx, int32_t id)
 static cpl_status speak_once(work *w)
 {
     w->stopped = false;
-    if (!cpl_flag_on(w->args, "--only-new")) {
+    if (!cpl_flag_given(w->args, "--only-new")) {
         cpl_text_append(&w->waiting, w->prompt.bytes, w->prompt.length);
         CPL_TRY(cpl_text_status(&w->waiting));
         if (w->waiting.length > 0) CPL_TRY(show(w, w->waiting.length));
@@ -270,10 +270,9 @@ const cpl_verb cpl_verb_generate = {
         "of a run, whose last checkpoint is then used.\n"
         "Prints the prompt and then the new text while it is generated. Products are in f32 "
         "unless --set compute.dtype says otherwise. An empty prompt begins a new document.",
-    .least    = 1,
-    .most     = 1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .least = 1,
+    .most  = 1,
+    CPL_VERB_FLAGS(flags),
     .settings = "compute.device compute.dtype",
     .run      = run,
 };

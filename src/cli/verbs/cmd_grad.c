@@ -318,10 +318,9 @@ const cpl_verb cpl_verb_grad = {
         "above 0), and loss.total; per layer "
         "erc.{l}.M [n,n] and erc.{l}.eps [n]; and "
         "grad.NAME of the total loss for every tensor under its Hugging Face name, F32.",
-    .least   = 1,
-    .most    = 1,
-    .flags   = flags,
-    .n_flags = sizeof flags / sizeof *flags,
+    .least = 1,
+    .most  = 1,
+    CPL_VERB_FLAGS(flags),
     .settings =
 #define CPL_LOSS(id, name, ...) #name " "
 #include "model/aux_losses.def"

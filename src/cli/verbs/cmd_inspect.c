@@ -87,7 +87,7 @@ static cpl_status check_sample(const cpl_arguments *a)
         {"--text", "the whole model is read for it"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (cpl_flag_given(a, refused[i].flag) || cpl_flag_on(a, refused[i].flag))
+        if (cpl_flag_given(a, refused[i].flag))
             return CPL_FAIL(CPL_ERR_USAGE, "--sample goes without %s: %s", refused[i].flag,
                             refused[i].why);
     return CPL_OK;
@@ -123,12 +123,12 @@ static cpl_status read_options(work *w)
     if (layers) CPL_TRY(cpl_parse_ranges(&w->layers, &o->n_layers, "--layers", layers));
     o->layers     = w->layers;
     o->noisy      = cpl_flag_given(a, "--noise");
-    o->silhouette = cpl_flag_on(a, "--silhouette");
-    o->lambda     = cpl_flag_on(a, "--lambda");
+    o->silhouette = cpl_flag_given(a, "--silhouette");
+    o->lambda     = cpl_flag_given(a, "--lambda");
     o->text       = cpl_flag_given(a, "--text");
     if (o->noisy) o->noise_seed = (uint64_t)cpl_flag_int(a, "--noise");
     CPL_TRY(read_memory(w, memory));
-    o->keep_going = cpl_flag_on(a, "--keep-going");
+    o->keep_going = cpl_flag_given(a, "--keep-going");
     o->rows       = cpl_flag_given(a, "--rows");
     o->seed       = (uint64_t)cpl_flag_int(a, "--seed");
     if (o->rows && a->n_words > 1)
@@ -136,7 +136,7 @@ static cpl_status read_options(work *w)
                         "--rows takes one CHECKPOINT: its file holds the rows of one");
     CPL_TRY(read_sample(w));
     o->progress = cpl_inspect_bar_progress;
-    w->dry_run  = cpl_flag_on(a, "--dry-run");
+    w->dry_run  = cpl_flag_given(a, "--dry-run");
     return cpl_routing_options_of(&w->routed, &w->routing_options, &w->text, a, o);
 }
 
@@ -508,10 +508,9 @@ const cpl_verb cpl_verb_inspect = {
         "Under mpirun or srun the ranks share the "
         "reading of that text (docs/parallel.md).\n"
         "A checkpoint without MoE layers, or with damaged weights, ends with exit code 1.",
-    .least    = 1,
-    .most     = -1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .least = 1,
+    .most  = -1,
+    CPL_VERB_FLAGS(flags),
     .settings = "compute.device dist.timeout",
     .run      = run,
 };

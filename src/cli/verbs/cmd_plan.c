@@ -33,13 +33,9 @@ static cpl_status print_table(const cpl_plan *plan, const cpl_gpu *assumed)
     cpl_text text = {0};
     cpl_plan_text(&text, plan);
     if (assumed) cpl_plan_assumed_text(&text, assumed);
-    cpl_status status = cpl_text_status(&text);
-    if (status == CPL_OK) {
-        fputs(text.bytes, stdout);
-        print_memory(plan);
-    }
-    cpl_text_free(&text);
-    return status;
+    CPL_TRY(cpl_output_text(CPL_OK, &text));
+    print_memory(plan);
+    return CPL_OK;
 }
 
 static cpl_status show(const cpl_plan *plan, const cpl_gpu *assumed, const char *json)
@@ -105,7 +101,7 @@ static cpl_status plan(const cpl_arguments *args, cpl_settings *settings)
     CPL_TRY(
         cpl_device_of_ranks(&device, named ? "cuda" : c->device, cpl_flag_int(args, "--ranks")));
     if (named) {
-        const cpl_gpu *gpu = &cpl_gpus[cpl_flag_choice(args, "--gpu")];
+        const cpl_gpu *gpu = &cpl_gpus[cpl_flag_int(args, "--gpu")];
         cpl_backend_described(&be, gpu, compute);
         /* Published rates are for bf16. */
         return plan_with(&made, args, settings, &be, be.compute == CPL_BF16 ? gpu : NULL);
@@ -179,10 +175,9 @@ const cpl_verb cpl_verb_plan = {
         "The time of a step and its efficiency are predicted over several ranks, or where "
         "--flops-per-second is given: operations over speed, and messages that nothing hides; with "
         "--gpu from assumed shares of its published rates, which are printed (docs/scale.md).",
-    .least    = 1,
-    .most     = 1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .least = 1,
+    .most  = 1,
+    CPL_VERB_FLAGS(flags),
     .settings = "*",
     .run      = run,
 };

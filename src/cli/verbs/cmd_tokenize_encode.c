@@ -79,9 +79,9 @@ static cpl_status encode_files(const cpl_arguments *args, const cpl_configuratio
         .tokenizer                = tokenizer,
         .tokenizer_path           = cpl_flag_text(args, "--tokenizer"),
         .source_root              = cpl_flag_text(args, "--root"),
-        .replace                  = cpl_flag_on(args, "--overwrite"),
-        .by_source                = cpl_flag_on(args, "--by-source"),
-        .lone_surrogates_replaced = cpl_flag_on(args, "--replace-surrogates"),
+        .replace                  = cpl_flag_given(args, "--overwrite"),
+        .by_source                = cpl_flag_given(args, "--by-source"),
+        .lone_surrogates_replaced = cpl_flag_given(args, "--replace-surrogates"),
         .n_threads                = (int)c->settings.compute.threads,
         .progress                 = cpl_bar_files,
         .log                      = &log,
@@ -137,7 +137,7 @@ static cpl_status check_use(const cpl_arguments *args)
 {
     static const char *const of_ids[] = {"--ids", "--tokenizer", "--special-as-text",
                                          "data.special_as_text", "--out"};
-    bool ids                          = cpl_flag_on(args, "--ids");
+    bool ids                          = cpl_flag_given(args, "--ids");
     if (ids) CPL_TRY(cpl_flags_only(args, "--ids", of_ids, sizeof of_ids / sizeof *of_ids));
     if (ids && (args->n_words > 0 || cpl_flag_given(args, "--out")))
         return CPL_FAIL(CPL_ERR_USAGE,
@@ -155,8 +155,8 @@ static cpl_status run(const cpl_arguments *args)
     cpl_tokenizer *tokenizer = NULL;
     CPL_TRY(check_use(args));
     CPL_TRY(cpl_configure(&c, NULL, args));
-    cpl_status status = cpl_flag_on(args, "--ids") ? encode_ids(args, &c, &tokenizer)
-                                                   : encode_over_ranks(args, &c, &tokenizer);
+    cpl_status status = cpl_flag_given(args, "--ids") ? encode_ids(args, &c, &tokenizer)
+                                                      : encode_over_ranks(args, &c, &tokenizer);
     cpl_ranks_end(status);
     cpl_tokenizer_free(tokenizer);
     cpl_configuration_free(&c);
@@ -197,10 +197,8 @@ const cpl_verb cpl_verb_tokenize_encode = {
         "summary of what was read, written and skipped is printed at the end.\n"
         "Under mpirun or srun the ranks share the encoding and rank 0 writes the same bytes "
         "(docs/parallel.md).",
-    .least    = 0,
-    .most     = -1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .most = -1,
+    CPL_VERB_FLAGS(flags),
     .settings = CPL_SETTINGS_DOCUMENTS " dist.timeout",
     .run      = run,
 };
@@ -248,9 +246,8 @@ static cpl_status run_decode(const cpl_arguments *args)
     if (!ids.at) CPL_TRY_DONE(CPL_ERR_MEMORY);
     CPL_TRY_DONE(read_ids(&ids, &text));
     CPL_TRY_DONE(cpl_tokenizer_decode(tokenizer, &out, ids.at, ids.count,
-                                      cpl_flag_on(args, "--skip-special")));
-    if (out.length > 0) fwrite(out.bytes, 1, out.length, stdout);
-    status = cpl_output_check();
+                                      cpl_flag_given(args, "--skip-special")));
+    status = cpl_output_text(CPL_OK, &out);
 done:
     cpl_ids_free(&ids);
     cpl_text_free(&text);
@@ -272,9 +269,7 @@ const cpl_verb cpl_verb_tokenize_decode = {
         "Reads decimal ids, separated by blanks or line ends, from the standard input and writes "
         "their bytes, nothing else. A tokenizer that normalises to NFC returns the NFC form of "
         "the encoded text.",
-    .least   = 0,
-    .most    = 0,
-    .flags   = decode_flags,
-    .n_flags = sizeof decode_flags / sizeof *decode_flags,
-    .run     = run_decode,
+    .most = 0,
+    CPL_VERB_FLAGS(decode_flags),
+    .run = run_decode,
 };

@@ -79,11 +79,9 @@ static cpl_status print_samples(const cpl_shards *shards, int64_t count,
 static cpl_status show(const cpl_shards *shards, const cpl_arguments *args,
                        const cpl_tokenizer *tokenizer)
 {
-    cpl_text text     = {0};
-    cpl_status status = cpl_shards_describe(shards, cpl_flag_int(args, "--look-at"), &text);
-    if (status == CPL_OK && text.length > 0) fwrite(text.bytes, 1, text.length, stdout);
-    cpl_text_free(&text);
-    CPL_TRY(status);
+    cpl_text text    = {0};
+    cpl_status found = cpl_shards_describe(shards, cpl_flag_int(args, "--look-at"), &text);
+    CPL_TRY(cpl_output_text(found, &text));
     return print_samples(shards, cpl_flag_int(args, "--samples"), tokenizer);
 }
 
@@ -95,7 +93,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status         = CPL_OK;
     const char *path          = cpl_flag_text(args, "--tokenizer");
     cpl_shard_options options = {.eos = -1};
-    options.type              = (cpl_token_type_choice)cpl_flag_choice(args, "--type");
+    options.type              = (cpl_token_type_choice)cpl_flag_int(args, "--type");
     if (path) CPL_TRY_DONE(cpl_tokenizer_load_given(&tokenizer, path));
     if (tokenizer) options.vocab_size = cpl_tokenizer_vocab_size(tokenizer);
     CPL_TRY_DONE(cpl_shards_open(&shards, args->words, args->n_words, &options, &log));
@@ -127,7 +125,6 @@ const cpl_verb cpl_verb_tokenize_show = {
              "Reads shards of couplet tokenize encode, OLMo, Dolma, nanoGPT and llm.c.",
     .least = 1,
     .most  = -1,
-    .flags = flags,
-    .n_flags = sizeof flags / sizeof *flags,
-    .run     = run,
+    CPL_VERB_FLAGS(flags),
+    .run = run,
 };

@@ -58,7 +58,7 @@ static cpl_status train(const cpl_arguments *args, const cpl_configuration *c)
     const char *out            = cpl_flag_text(args, "--out");
     cpl_bpe_settings settings  = {.vocab_size    = cpl_flag_int(args, "--vocab-size"),
                                   .min_frequency = cpl_flag_int(args, "--min-frequency"),
-                                  .nfc           = cpl_flag_on(args, "--nfc"),
+                                  .nfc           = cpl_flag_given(args, "--nfc"),
                                   .eos           = cpl_flag_text(args, "--eos")};
     CPL_TRY(cpl_bpe_init(&trainer, &settings));
     CPL_TRY_DONE(add_files(trainer, &counts, args, c, &log));
@@ -107,10 +107,9 @@ const cpl_verb cpl_verb_tokenize_train = {
         "INPUT is a file, folder or pattern of documents, as for couplet tokenize encode. The "
         "same documents give the same tokenizer, in any order. The file is a tokenizer.json that "
         "Hugging Face's tokenizers can also read.",
-    .least    = 1,
-    .most     = -1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .least = 1,
+    .most  = -1,
+    CPL_VERB_FLAGS(flags),
     .settings = CPL_SETTINGS_DOCUMENTS,
     .run      = run,
 };

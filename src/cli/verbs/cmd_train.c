@@ -114,12 +114,6 @@ static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, 
 
 /* ---- the forms of the verb ---- */
 
-/* Returns a status that is equal on all ranks: a failure of one rank is a failure of all. */
-static cpl_status agree_on(cpl_group *world, cpl_status status)
-{
-    return world ? cpl_group_agree(world, status) : status;
-}
-
 /* Returns runs/NAME for path/to/NAME.yaml; the caller frees it. NULL: no memory. */
 static char *default_run(const char *config)
 {
@@ -168,7 +162,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                                             config.yaml */
     if (own) omp_set_num_threads(own);
     CPL_TRY(cpl_ranks_watch(c->settings.dist.timeout));
-    CPL_TRY(agree_on(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
+    CPL_TRY(cpl_gather_status(world, cpl_train_eval_open(&w.eval, &c->settings, &log)));
     job.positions     = cpl_train_eval_window(&w.eval);
     cpl_status status = cpl_train(&job, &outcome);
     cpl_terminal_clear_line();
@@ -187,8 +181,8 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
 static cpl_status check_run(const char *run, cpl_group *world)
 {
     if (!world) return cpl_run_dir_check(run);
-    CPL_TRY(agree_on(world, world->rank == 0 ? cpl_run_dir_check(run) : CPL_OK));
-    return agree_on(world, cpl_ranks_share_folder(world, run));
+    CPL_TRY(cpl_gather_status(world, world->rank == 0 ? cpl_run_dir_check(run) : CPL_OK));
+    return cpl_gather_status(world, cpl_ranks_share_folder(world, run));
 }
 
 /* Logs a line for each setting of the file that no longer exists. A pipe is skipped, since it
@@ -235,7 +229,8 @@ static cpl_status resume(const cpl_arguments *args, const char *run, cpl_group *
     cpl_configuration old = {0}, fresh = {0};
     const int64_t ranks = world ? world->size : 1;
     cpl_status status   = check_run(run, world);
-    if (status == CPL_OK) status = agree_on(world, configure_again(&old, &fresh, args, run, ranks));
+    if (status == CPL_OK)
+        status = cpl_gather_status(world, configure_again(&old, &fresh, args, run, ranks));
     if (status == CPL_OK) status = train(&fresh, run, NULL, &old.settings, world);
     cpl_configuration_free(&fresh);
     cpl_configuration_free(&old);
@@ -274,12 +269,9 @@ static cpl_status print_config(const cpl_arguments *args)
     if (status == CPL_OK) {
         shorten_warmup(&c.settings, args, cpl_output_log(stderr));
         cpl_yaml_write(&text, &c.settings, c.sections, CPL_N_SECTIONS, true);
-        status = cpl_text_status(&text);
     }
-    if (status == CPL_OK) fwrite(text.bytes, 1, text.length, stdout);
-    cpl_text_free(&text);
     cpl_configuration_free(&c);
-    return status;
+    return cpl_output_text(status, &text);
 }
 
 /* ---- --dry-run ---- */
@@ -344,10 +336,9 @@ static cpl_status show_plan(const cpl_settings *s, const cpl_plan_run_for *what)
     cpl_text text = {0};
     CPL_TRY(cpl_plan_run(&plan, s, what));
     cpl_plan_text(&text, &plan);
-    cpl_status status = cpl_text_status(&text);
-    if (status == CPL_OK) printf("%s\n", text.bytes);
-    cpl_text_free(&text);
-    return status == CPL_OK ? cpl_plan_run_fits(&plan, s, what) : status;
+    cpl_text_char(&text, '\n');
+    CPL_TRY(cpl_output_text(CPL_OK, &text));
+    return cpl_plan_run_fits(&plan, s, what);
 }
 
 static cpl_status dry_run(cpl_configuration *c, const char *run, const char *from,
@@ -394,10 +385,10 @@ static cpl_status begin(const cpl_arguments *args, cpl_group *world)
     if (status == CPL_OK) status = tell_removed(args->words[0], &log);
     if (status == CPL_OK) status = cpl_yaml_absolute(&c.settings, c.sections, CPL_N_SECTIONS);
     if (status == CPL_OK) shorten_warmup(&c.settings, args, log);
-    status = agree_on(world, status);
+    status = cpl_gather_status(world, status);
     if (status == CPL_OK)
-        status = cpl_flag_on(args, "--dry-run") ? dry_run(&c, run, from, world)
-                                                : train(&c, run, from, NULL, world);
+        status = cpl_flag_given(args, "--dry-run") ? dry_run(&c, run, from, world)
+                                                   : train(&c, run, from, NULL, world);
     cpl_configuration_free(&c);
     cpl_free(run);
     return status;
@@ -408,7 +399,7 @@ static cpl_status agree_on_form(const cpl_arguments *args, cpl_group *world)
 {
     json_t *form =
         json_pack("{s:b,s:b}", "whether a run is resumed (--resume)",
-                  cpl_flag_given(args, "--resume"), "--dry-run", cpl_flag_on(args, "--dry-run"));
+                  cpl_flag_given(args, "--resume"), "--dry-run", cpl_flag_given(args, "--dry-run"));
     return cpl_gather_equal(world, CPL_OK, form);
 }
 
@@ -418,7 +409,7 @@ static cpl_status run(const cpl_arguments *args)
     static const char *const others[] = {"--out", "--from", "--resume", "--dry-run"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         CPL_TRY(cpl_flags_exclude(args, "--print-config", others[i]));
-    if (cpl_flag_on(args, "--print-config")) return print_config(args);
+    if (cpl_flag_given(args, "--print-config")) return print_config(args);
     for (size_t i = 0; run_folder && i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i], "--resume") != 0)
             CPL_TRY(cpl_flags_exclude(args, "--resume", others[i]));
@@ -472,10 +463,8 @@ const cpl_verb cpl_verb_train = {
         "with the same threads.\n"
         "mpirun -n N or srun trains over N processes. data.batch_tokens is the batch of all of "
         "them, and SIGUSR1 to one stops all as SIGTERM does (docs/parallel.md).",
-    .least    = 0,
-    .most     = 1,
-    .flags    = flags,
-    .n_flags  = sizeof flags / sizeof *flags,
+    .most = 1,
+    CPL_VERB_FLAGS(flags),
     .settings = "*",
     .first    = "data.train data.tokenizer model.hidden_size model.num_hidden_layers "
                 "model.num_experts data.batch_tokens train.steps train.lr erc.weight erc.alpha",

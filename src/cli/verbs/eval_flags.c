@@ -59,7 +59,7 @@ static cpl_status check_flags(const cpl_arguments *args, cpl_eval_mode form)
             return CPL_FAIL(CPL_ERR_USAGE,
                             "eval --tasks does not use --set %.100s, which belongs to --text",
                             args->sets[i]);
-    if (cpl_flag_on(args, "--samples") && !cpl_flag_given(args, "--json"))
+    if (cpl_flag_given(args, "--samples") && !cpl_flag_given(args, "--json"))
         return CPL_FAIL(CPL_ERR_USAGE, "--samples needs --json FILE: that is where questions and "
                                        "their answers are written");
     return CPL_OK;

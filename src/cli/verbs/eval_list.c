@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/terminal/output.h"
 #include "eval/run/runner.h"
 #include "io/file.h"
-#include "report/grid.h"
 
 static const char *sets_words(cpl_pool *pool, const cpl_task *task)
 {
@@ -82,13 +82,8 @@ static void print_sources(const cpl_selection *s)
 cpl_status cpl_eval_list(const cpl_selection *s, const char *data)
 {
     cpl_pool pool = {0};
-    cpl_text text = {0};
     cpl_grid g;
     cpl_status status = fill_list(&g, &pool, s, data);
-    if (status == CPL_OK) {
-        cpl_grid_text(&text, &g);
-        status = cpl_text_status(&text);
-    }
     if (status == CPL_OK) {
         if (cpl_path_is_folder(data))
             printf("rows in %s; ", data);
@@ -96,12 +91,10 @@ cpl_status cpl_eval_list(const cpl_selection *s, const char *data)
             printf("the rows that come with the program are not installed (--data DIR);  ");
         printf("* is the profile of a task where none is named, of mmlu in paper-3b and in "
                "paper-15b\n");
-        fputs(text.bytes ? text.bytes : "", stdout);
-        print_sources(s);
     }
-    cpl_text_free(&text);
-    cpl_pool_free(&pool);
-    return status;
+    CPL_TRY(cpl_output_grid(status, &g, &pool));
+    print_sources(s);
+    return CPL_OK;
 }
 
 /* ---- for completion ---- */

@@ -41,23 +41,13 @@ static cpl_status fill(cpl_grid *g, cpl_pool *pool, const cpl_perplexity *p)
 static cpl_status print_table(const cpl_perplexity *p)
 {
     cpl_pool pool = {0};
-    cpl_text text = {0};
     cpl_grid g;
-    cpl_status status = fill(&g, &pool, p);
-    if (status == CPL_OK) {
-        cpl_grid_text(&text, &g);
-        status = cpl_text_status(&text);
-    }
-    if (status == CPL_OK) {
-        fputs(text.bytes, stdout);
-        printf("windows of %lld tokens", (long long)p->losses.window);
-        if (p->losses.stride < p->losses.window)
-            printf(", %lld new ones each", (long long)p->losses.stride);
-        printf("\n");
-    }
-    cpl_text_free(&text);
-    cpl_pool_free(&pool);
-    return status;
+    CPL_TRY(cpl_output_grid(fill(&g, &pool, p), &g, &pool));
+    printf("windows of %lld tokens", (long long)p->losses.window);
+    if (p->losses.stride < p->losses.window)
+        printf(", %lld new ones each", (long long)p->losses.stride);
+    printf("\n");
+    return CPL_OK;
 }
 
 /* ---- JSON ---- */
@@ -101,19 +91,18 @@ cpl_status cpl_eval_text(const cpl_arguments *args, const cpl_configuration *c, 
     const bool chosen         = cpl_configuration_gives(c, "compute.dtype");
     cpl_perplexity p          = {0};
     cpl_texts_options texts   = cpl_texts_defaults();
-    cpl_reader_options reader = {
-        .tokenizer      = cpl_flag_text(args, "--tokenizer"),
-        .tokenizer_flag = "--tokenizer",
-        .window         = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0,
-        .stride         = cpl_flag_given(args, "--stride") ? cpl_flag_int(args, "--stride") : 0,
-        .device         = s->compute.device,
-        .compute        = chosen ? cpl_dtype_chosen(s->compute.dtype) : CPL_F32,
-        .n_threads      = (int)s->compute.threads,
-        .group          = world};
-    texts.reading         = cpl_tokens_reading(&s->data);
-    texts.special_as_text = s->data.special_as_text;
-    texts.by_file         = true;
-    const char **inputs   = cpl_alloc((size_t)args->n_words * sizeof *inputs);
+    cpl_reader_options reader = {.tokenizer      = cpl_flag_text(args, "--tokenizer"),
+                                 .tokenizer_flag = "--tokenizer",
+                                 .window         = cpl_flag_int_or(args, "--window", 0),
+                                 .stride         = cpl_flag_int_or(args, "--stride", 0),
+                                 .device         = s->compute.device,
+                                 .compute   = chosen ? cpl_dtype_chosen(s->compute.dtype) : CPL_F32,
+                                 .n_threads = (int)s->compute.threads,
+                                 .group     = world};
+    texts.reading             = cpl_tokens_reading(&s->data);
+    texts.special_as_text     = s->data.special_as_text;
+    texts.by_file             = true;
+    const char **inputs       = cpl_alloc((size_t)args->n_words * sizeof *inputs);
     if (!inputs) return CPL_ERR_MEMORY;
     inputs[0] = cpl_flag_text(args, "--text");
     for (int i = 1; i < args->n_words; i++) inputs[i] = args->words[i];

@@ -45,7 +45,7 @@ void cpl_inspect_remotes_close(cpl_inspect_remotes *r)
 
 cpl_status cpl_inspect_remotes_limit(const cpl_inspect_remotes *r)
 {
-    if (r->n_requests <= MANY_REQUESTS || cpl_flag_on(r->args, "--yes")) return CPL_OK;
+    if (r->n_requests <= MANY_REQUESTS || cpl_flag_given(r->args, "--yes")) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "this takes %lld requests, and more than %lld are made with --yes only; "
                     "--layers reads fewer layers",
@@ -73,7 +73,7 @@ cpl_status cpl_inspect_remotes_refuse_text(const cpl_arguments *args)
                             "%.500s: --text reads the whole model, and a local one only: fetch it "
                             "first",
                             args->words[i]);
-    if (cpl_flag_on(args, "--dry-run"))
+    if (cpl_flag_given(args, "--dry-run"))
         return CPL_FAIL(CPL_ERR_USAGE, "--dry-run is for inspections without --text");
     return CPL_OK;
 }

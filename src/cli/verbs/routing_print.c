@@ -32,9 +32,9 @@ cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const ch
     o->reader.n_threads      = inspect->n_threads;
     o->reader.tokenizer      = cpl_flag_text(args, "--tokenizer");
     o->reader.tokenizer_flag = "--tokenizer";
-    o->reader.window = cpl_flag_given(args, "--window") ? cpl_flag_int(args, "--window") : 0;
-    o->seed          = inspect->seed;
-    o->n_alphas      = (int)(sizeof usual / sizeof *usual);
+    o->reader.window         = cpl_flag_int_or(args, "--window", 0);
+    o->seed                  = inspect->seed;
+    o->n_alphas              = (int)(sizeof usual / sizeof *usual);
     memcpy(o->alphas, usual, sizeof usual);
     if (!cpl_flag_given(args, "--alpha")) return CPL_OK;
     o->n_alphas = inspect->n_alphas;

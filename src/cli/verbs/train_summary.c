@@ -61,21 +61,16 @@ done:
 
 /* ---- printing ---- */
 
-static void cell(const json_t *number, int width, int digits)
-{
-    if (json_is_number(number))
-        printf("%*.*f", width, digits, json_number_value(number));
-    else
-        printf("%*s", width, "-");
-}
+enum { POWER = -1 }; /* digits of a value that spans many powers of ten: the coupling loss */
 
-/* Prints a value of the coupling loss, which spans many powers of ten. */
-static void cell_small(const json_t *number, int width)
+static void print_cell(const json_t *number, int width, int digits)
 {
-    if (json_is_number(number))
+    if (!json_is_number(number))
+        printf("%*s", width, "-");
+    else if (digits == POWER)
         printf("%*.1e", width, json_number_value(number));
     else
-        printf("%*s", width, "-");
+        printf("%*.*f", width, digits, json_number_value(number));
 }
 
 static const json_t *of_layer(const json_t *line, const char *key, size_t layer)
@@ -86,11 +81,27 @@ static const json_t *of_layer(const json_t *line, const char *key, size_t layer)
     return json_array_get(numbers, layer);
 }
 
-static void with_spread(const json_t *line, const char *mean, const char *sd, size_t layer)
+static void print_with_spread(const json_t *line, const char *mean, const char *sd, size_t layer)
 {
-    cell(of_layer(line, mean, layer), 9, 3);
+    print_cell(of_layer(line, mean, layer), 9, 3);
     printf(" +-");
-    cell(of_layer(line, sd, layer), 6, 3);
+    print_cell(of_layer(line, sd, layer), 6, 3);
+}
+
+/* Prints the load of a layer's experts, the last cells of a line. */
+static void print_load(const json_t *line, size_t layer)
+{
+    print_cell(of_layer(line, "load_max", layer), 8, 2);
+    print_cell(of_layer(line, "dead_experts", layer), 5, 0);
+    putchar('\n');
+}
+
+/* Prints two values in columns of ten, the last cells of a line. */
+static void print_pair(const json_t *before, const json_t *after)
+{
+    print_cell(before, 10, 4);
+    print_cell(after, 10, 4);
+    putchar('\n');
 }
 
 static void print_losses(const json_t *start, const json_t *end)
@@ -103,14 +114,10 @@ static void print_losses(const json_t *start, const json_t *end)
     json_object_foreach(json_object_get(end, "val_loss_by_source"), label, after)
     {
         cpl_output_name(stdout, label, 24);
-        cell(json_object_get(before, label), 10, 4);
-        cell(after, 10, 4);
-        putchar('\n');
+        print_pair(json_object_get(before, label), after);
     }
     printf("%-24s", "all");
-    cell(json_object_get(start, "val_loss"), 10, 4);
-    cell(json_object_get(end, "val_loss"), 10, 4);
-    putchar('\n');
+    print_pair(json_object_get(start, "val_loss"), json_object_get(end, "val_loss"));
 }
 
 static void print_layers(const json_t *start, const json_t *end)
@@ -123,15 +130,13 @@ static void print_layers(const json_t *start, const json_t *end)
         "after", "after", "max", "dead");
     for (size_t l = 0; l < layers; l++) {
         printf("%-6zu", l);
-        cell_small(of_layer(start, "erc_clean", l), 9);
-        cell_small(of_layer(end, "erc_clean", l), 10);
-        cell(of_layer(start, "eps_mean", l), 9, 3);
-        cell(of_layer(end, "eps_mean", l), 9, 3);
-        with_spread(end, "router_norm_mean", "router_norm_std", l);
-        with_spread(end, "gate_norm_mean", "gate_norm_std", l);
-        cell(of_layer(end, "load_max", l), 8, 2);
-        cell(of_layer(end, "dead_experts", l), 5, 0);
-        putchar('\n');
+        print_cell(of_layer(start, "erc_clean", l), 9, POWER);
+        print_cell(of_layer(end, "erc_clean", l), 10, POWER);
+        print_cell(of_layer(start, "eps_mean", l), 9, 3);
+        print_cell(of_layer(end, "eps_mean", l), 9, 3);
+        print_with_spread(end, "router_norm_mean", "router_norm_std", l);
+        print_with_spread(end, "gate_norm_mean", "gate_norm_std", l);
+        print_load(end, l);
     }
 }
 
@@ -143,9 +148,7 @@ static void print_loads(const json_t *end)
            "dead");
     for (size_t l = 0; l < layers; l++) {
         printf("%-6zu", l);
-        cell(of_layer(end, "load_max", l), 8, 2);
-        cell(of_layer(end, "dead_experts", l), 5, 0);
-        putchar('\n');
+        print_load(end, l);
     }
 }
 
