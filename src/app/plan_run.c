@@ -32,7 +32,7 @@ static cpl_status resolve(cpl_settings *s)
     return cpl_aux_resolve(&s->losses, config);
 }
 
-/* Number of sequences that one rank computes at once, as in the trainer. */
+/* Returns the number of sequences that one rank computes at once, as in the trainer. */
 static int64_t micro_of(const cpl_settings *s, int64_t ranks)
 {
     int64_t all = s->data.batch_tokens / s->data.seq_len / ranks;

@@ -30,7 +30,7 @@ CPL_NODISCARD cpl_status cpl_plan_run_largest(cpl_plan *plan, const cpl_settings
 CPL_NODISCARD cpl_status cpl_plan_run_fits(cpl_plan *plan, const cpl_settings *settings,
                                            const cpl_plan_run_for *what);
 
-/* The speed in FLOP/s of a large product on the backend, measured for a third of a second. */
+/* Sets the speed in FLOP/s of a large product on the backend, measured for a third of a second. */
 CPL_NODISCARD cpl_status cpl_plan_speed(double *flops, cpl_backend *be);
 
 #endif /* CPL_APP_PLAN_RUN_H */

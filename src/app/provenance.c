@@ -46,8 +46,8 @@ static json_t *command_json(char *const *words, int n)
     return value;
 }
 
-/* The date. SOURCE_DATE_EPOCH (seconds since 1970) replaces the clock, so that equal reports have
- * equal bytes. */
+/* Returns the date. SOURCE_DATE_EPOCH (seconds since 1970) replaces the clock, so that equal reports
+ * have equal bytes. */
 static json_t *date_json(void)
 {
     char text[32];

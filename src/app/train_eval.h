@@ -38,7 +38,7 @@ CPL_NODISCARD cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settin
                                              const cpl_log *log);
 void cpl_train_eval_close(cpl_train_eval *t);
 
-/* The largest number of tokens of questions and samples, which the model must support; 0: none. */
+/* Returns the most tokens of a question or sample, which the model must support; 0: none. */
 int64_t cpl_train_eval_window(const cpl_train_eval *t);
 
 /* Evaluates the tasks, {TASK: {METRIC: value}}, and continues the prompts (loop.h). The first call

@@ -15,7 +15,7 @@ static const char training[]   = "training with these settings";
 
 /* ---- twins ---- */
 
-static bool is_aoe(const cpl_model_settings *c)
+bool cpl_plan_is_aoe(const cpl_model_settings *c)
 {
     return cpl_router_of(c)->scores == CPL_SCORES_NORMS;
 }
@@ -29,11 +29,11 @@ cpl_model_settings cpl_plan_twin(const cpl_model_settings *model)
     return twin;
 }
 
-/* The model with Autonomy-of-Experts, at the rank that keeps the number of parameters. */
+/* Returns the model with Autonomy-of-Experts, at the rank that keeps the number of parameters. */
 static cpl_model_settings as_aoe(const cpl_model_settings *model)
 {
     cpl_model_settings aoe = *model;
-    if (is_aoe(model)) return aoe;
+    if (cpl_plan_is_aoe(model)) return aoe;
     aoe.router   = CPL_ROUTER_AOE;
     aoe.aoe_rank = cpl_model_aoe_rank(model->d_model, model->d_expert);
     return aoe;
@@ -108,7 +108,7 @@ static size_t pass_bytes(const cpl_plan_input *input, const cpl_model_settings *
     return cpl_tensor_arena_bytes(&arena);
 }
 
-/* Scratch of the kernels, in passes and for `rows` rows of other ranks. */
+/* Returns the scratch of the kernels, in passes and for `rows` rows of other ranks. */
 static size_t scratch_bytes(const cpl_plan_input *input, int64_t rows)
 {
     cpl_backend cpu, *be = input->backend;
@@ -135,7 +135,7 @@ static void count_optimizer(cpl_plan_bytes *b, const cpl_plan_input *input, size
     b->parts    = counted->optimizer - b->gradients - b->moments - b->messages;
 }
 
-/* Bytes of scratch and of the exchange, if this rank receives `rows` rows. Sets *scratch. */
+/* Sets *scratch, and returns the bytes of the exchange, if this rank receives `rows` rows. */
 static size_t rows_bytes(const cpl_plan_input *input, int64_t rows, size_t *scratch)
 {
     const cpl_model_settings own = cpl_plan_own(input, &input->model);
@@ -151,8 +151,9 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input)
     return input->backend && input->backend->room;
 }
 
-/* Host memory with a GPU: for an operation without a kernel its scratch (tensor/cuda/borrowed.c)
- * and a copy of the largest parameter, and pinned pieces of 4 MiB for copies. */
+/* Returns the host memory with a GPU: for an operation without a kernel its scratch
+ * (tensor/cuda/borrowed.c) and a copy of the largest parameter, and pinned pieces of 4 MiB for
+ * copies. */
 static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
@@ -207,7 +208,7 @@ static void count_extra(cpl_plan *plan)
     cpl_plan_input twin       = plan->input;
     const cpl_plan_bytes *own = &plan->bytes;
     cpl_plan_extra *extra     = &plan->aoe;
-    if (!is_aoe(&twin.model)) return;
+    if (!cpl_plan_is_aoe(&twin.model)) return;
     twin.model             = cpl_plan_twin(&twin.model);
     twin.counted           = twin.twin;
     const cpl_plan_bytes b = bytes_of(&twin);
@@ -224,14 +225,14 @@ static void count_extra(cpl_plan *plan)
 
 /* ---- the whole ---- */
 
-/* The bytes within a small factor, in double, which cannot overflow. With Autonomy-of-Experts they
- * include those of the twin. */
+/* Returns the bytes within a small factor, in double, which cannot overflow. With Autonomy-of-Experts
+ * they include those of the twin. */
 static double rough_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
     double l = (double)c->n_layers, d = (double)c->d_model, e = (double)c->d_expert;
     double n = (double)c->n_experts, k = (double)c->top_k, v = (double)c->vocab_size;
-    double r = is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
+    double r = cpl_plan_is_aoe(c) ? (double)c->aoe_rank : 0, s = (double)c->n_shared * e;
     double t      = (double)input->micro_sequences * (double)input->seq_len;
     double params = 2 * v * d + l * (d * (4 * d + n + 3 * n * e + 3 * s) + n * r * (d + e));
     double most   = input->expert_parallel > 1 ? (double)input->expert_parallel * k : 0;

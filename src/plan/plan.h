@@ -72,7 +72,7 @@ typedef struct cpl_plan_input {
     cpl_backend *backend; /* backend of the training, for scratch and memory; NULL: the CPU */
     int n_threads;        /* threads of the CPU; 0: one per processor */
     int64_t keep;         /* checkpoints kept on disk */
-    /* Whether every micro-batch is first run forward to count the load of the batch (balance.scope:
+    /* True if every micro-batch is first run forward to count the load of the batch (balance.scope:
      * global, with several micro-batches): in this run, and if one process trained alone. */
     bool counts_ahead, counts_ahead_alone;
     bool overlap; /* dist.overlap */
@@ -160,13 +160,13 @@ typedef struct cpl_plan {
     cpl_plan_extra aoe; /* zero if the model has a router */
 } cpl_plan;
 
-/* The model that Autonomy-of-Experts is compared with: the same with a softmax router. */
+/* Returns the model that Autonomy-of-Experts is compared with: the same with a softmax router. */
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model);
 
-/* The mesh of rank `rank`, without transports: only ranks, sizes and the rank's experts are set. */
+/* Returns the mesh of rank `rank`, in which only ranks, sizes and the rank's experts are set. */
 cpl_mesh cpl_plan_mesh(int64_t ranks, int64_t expert_parallel, int64_t rank, int64_t n_experts);
 
-/* The settings of the model with the experts of rank 0. */
+/* Returns the settings of the model with the experts of rank 0. */
 cpl_model_settings cpl_plan_own(const cpl_plan_input *input, const cpl_model_settings *model);
 
 /* CPL_ERR_MEMORY if the sizes exceed 2^56 bytes. Call it before functions that count bytes in
@@ -183,14 +183,17 @@ CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_r
 /* Appends the table for people. */
 void cpl_plan_text(cpl_text *out, const cpl_plan *plan);
 
-/* Whether the plan is for a GPU. */
+/* Returns whether the model has Autonomy-of-Experts in place of a router. */
+bool cpl_plan_is_aoe(const cpl_model_settings *model);
+
+/* Returns whether the plan is for a GPU. */
 bool cpl_plan_on_gpu(const cpl_plan_input *input);
 
-/* Assumed rates of a GPU that has not been measured, as shares of its published rates. */
+/* Returns assumed rates of a GPU that has not been measured: shares of its published rates. */
 cpl_plan_machine cpl_plan_assumed(const cpl_gpu *gpu);
 void cpl_plan_assumed_text(cpl_text *out, const cpl_gpu *gpu);
 
-/* The plan as a JSON object, owned by the caller; NULL if memory is not available. Members:
+/* Returns the plan as a JSON object, owned by the caller; NULL if memory is not available. Members:
  *     L d D H Hkv n K V tied router router_bias n_shared_experts r
  *     total_parameters active_parameters active_without_input_embedding
  *     active_without_embedding_and_head
@@ -214,7 +217,7 @@ json_t *cpl_plan_json(const cpl_plan *plan);
 
 /* ---- predict.c, only for plan.c ---- */
 
-/* Rows of tokens that rank 0 receives in a pass: if every expert gets the same number; at most. */
+/* Return the rows that rank 0 receives in a pass: if every expert gets as many, and at most. */
 int64_t cpl_plan_balanced_rows(const cpl_plan_input *input);
 int64_t cpl_plan_most_rows(const cpl_plan_input *input);
 

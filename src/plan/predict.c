@@ -36,7 +36,7 @@ cpl_model_settings cpl_plan_own(const cpl_plan_input *input, const cpl_model_set
 
 /* ---- work ---- */
 
-/* Tokens of a step of one of `ranks` ranks. */
+/* Returns the tokens of a step of one of `ranks` ranks. */
 static double tokens_of(const cpl_plan_input *input, int64_t ranks)
 {
     return (double)input->batch_tokens / (double)ranks;
@@ -48,13 +48,13 @@ static double passes_of(const cpl_plan_input *input, int64_t ranks)
     return fmax(1, ceil(tokens_of(input, ranks) / micro));
 }
 
-/* Forward passes that only count the load, as a share of a pass over the whole batch. */
+/* Returns the forward passes that only count the load, as a share of a pass over the whole batch. */
 static double share_ahead(bool counts_ahead, double passes)
 {
     return counts_ahead ? (passes - 1) / passes : 0;
 }
 
-/* Rank 0's share of the n^2 entries of M: the rows of the first replica, the columns of its
+/* Returns rank 0's share of the n^2 entries of M: the rows of the first replica, the columns of its
  * experts. */
 static double share_of_coupling(const cpl_plan_input *input, int64_t ranks, int64_t experts)
 {
@@ -63,8 +63,8 @@ static double share_of_coupling(const cpl_plan_input *input, int64_t ranks, int6
     return (double)rows / (double)n / (double)experts;
 }
 
-/* FLOPs of rank 0 of `ranks` ranks: three passes of its tokens, forward passes that only count the
- * load (without the head), and its part of the coupling loss with every hinge active. */
+/* Returns the FLOPs of rank 0 of `ranks` ranks: three passes of its tokens, forward passes that only
+ * count the load (without the head), and its part of the coupling loss with every hinge active. */
 static double flops_of(const cpl_plan *plan, int64_t ranks, int64_t experts, bool counts_ahead)
 {
     const cpl_plan_input *input = &plan->input;
@@ -88,7 +88,7 @@ int64_t cpl_plan_balanced_rows(const cpl_plan_input *input)
     return pass_tokens(input) * input->model.top_k;
 }
 
-/* The most experts of this rank that a token can choose. */
+/* Returns the most experts of this rank that a token can choose. */
 static int64_t most_choices(const cpl_plan_input *input)
 {
     const int64_t n_local = input->model.n_experts / input->expert_parallel;
@@ -100,8 +100,8 @@ int64_t cpl_plan_most_rows(const cpl_plan_input *input)
     return input->expert_parallel * pass_tokens(input) * most_choices(input);
 }
 
-/* Bytes and messages of the exchange in a step, over all layers and passes, each with `away` rows
- * sent and `here` rows received. */
+/* Returns bytes and messages of the exchange in a step, over all layers and passes, each with `away`
+ * rows sent and `here` rows received. */
 static cpl_sent exchange_of(const cpl_plan *plan, int64_t away, int64_t here)
 {
     const cpl_plan_input *input  = &plan->input;
@@ -129,15 +129,15 @@ static void count_sent(cpl_plan *plan)
 
 /* ---- time ---- */
 
-/* Seconds of AdamW: reads weight, gradient and two moments, writes all but the gradient, F32, and
- * the BF16 copy. */
+/* Returns the seconds of AdamW, which reads weight, gradient and two moments and writes all but the
+ * gradient, F32, and the BF16 copy. */
 static double update_of(const cpl_plan_input *input, int64_t numbers)
 {
     const double bytes = input->compute == CPL_BF16 ? 30 : 28;
     return bytes * (double)numbers / input->machine.memory;
 }
 
-/* Bytes that a token's forward pass reads and writes outside of products and attention
+/* Returns the bytes that a token's forward pass reads and writes outside of products and attention
  * (docs/scale.md). A backward pass takes twice as many. */
 static double traffic_bytes(const cpl_plan_input *input)
 {
@@ -149,7 +149,8 @@ static double traffic_bytes(const cpl_plan_input *input)
            logits * (double)c->vocab_size;
 }
 
-/* Seconds of the operations of flops_of. Sets t->attention and t->traffic, parts of the result. */
+/* Returns the seconds of the operations of flops_of. Sets t->attention and t->traffic, parts of the
+ * result. */
 static double work_of(cpl_plan_time *t, const cpl_plan *plan, int64_t ranks, int64_t experts,
                       bool ahead)
 {
@@ -165,7 +166,7 @@ static double work_of(cpl_plan_time *t, const cpl_plan *plan, int64_t ranks, int
     return (flops - attention) / m->flops + t->attention + t->traffic;
 }
 
-/* Seconds of the same step in one process. */
+/* Returns the seconds of the same step in one process. */
 static double step_alone(const cpl_plan *plan)
 {
     cpl_plan_time unused;

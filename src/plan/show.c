@@ -9,11 +9,6 @@
 
 /* ---- for people ---- */
 
-static bool is_aoe(const cpl_plan *plan)
-{
-    return cpl_router_of(&plan->input.model)->scores == CPL_SCORES_NORMS;
-}
-
 /* Writes FLOPs such as "169.9 TFLOP" to `out` and returns `out`. */
 static const char *flops_in_words(char out[32], double flops)
 {
@@ -50,7 +45,7 @@ static void bytes_line(cpl_text *out, const char *name, size_t bytes)
     cpl_text_printf(out, "  %-52s %20s\n", name, cpl_text_bytes(words, (double)bytes));
 }
 
-/* A line with a number of bytes and its sign. */
+/* Appends a line with a number of bytes and its sign. */
 static void more_bytes_line(cpl_text *out, const char *name, int64_t bytes)
 {
     char words[32];
@@ -98,13 +93,13 @@ static void work_lines(cpl_text *out, const cpl_plan *plan)
     cpl_text_printf(out, "\nwork of a step of %s tokens, sequences of %lld\n",
                     cpl_markup_count(tokens, input->batch_tokens), (long long)input->seq_len);
     flops_line(out, "experts of one layer, forward", plan->base_flops);
-    if (is_aoe(plan))
+    if (cpl_plan_is_aoe(&plan->input.model))
         flops_line(out, "norms of all experts in one layer, beyond that", plan->aoe_extra_flops);
     else
         flops_line(out, "coupling loss of one layer, forward", plan->erc_flops);
     flops_line(out, "whole model, forward, one token", plan->token_forward_flops);
     flops_line(out,
-               is_aoe(plan)            ? "whole step, forward and backward"
+               cpl_plan_is_aoe(&plan->input.model) ? "whole step, forward and backward"
                : input->erc.weight > 0 ? "whole step, forward and backward, coupling included"
                                        : "whole step, forward and backward (erc.weight 0)",
                plan->step_flops);
@@ -237,7 +232,7 @@ void cpl_plan_text(cpl_text *out, const cpl_plan *plan)
 {
     model_lines(out, plan);
     work_lines(out, plan);
-    if (is_aoe(plan))
+    if (cpl_plan_is_aoe(&plan->input.model))
         aoe_lines(out, plan);
     else
         coupling_lines(out, plan);
@@ -266,7 +261,7 @@ static json_t *bytes_object(const cpl_plan_bytes *b)
     return NULL;
 }
 
-/* null on the CPU. */
+/* Returns null on the CPU. */
 static json_t *gpu_object(const cpl_plan *plan)
 {
     const cpl_plan_gpu *gpu = &plan->gpu;
@@ -300,7 +295,7 @@ static json_t *sent_object(const cpl_plan *plan)
     return NULL;
 }
 
-/* null if no time is predicted. */
+/* Returns null if no time is predicted. */
 static json_t *time_object(const cpl_plan *plan)
 {
     const cpl_plan_machine *m = &plan->input.machine;
@@ -343,8 +338,7 @@ static json_t *work_object(const cpl_plan *plan)
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:I, s:I, s:s, s:s, s:b, s:o, s:o, s:I, s:f, "
         "s:f, "
-        "s:I, "
-        "s:o}",
+        "s:I, s:o}",
         "T", (json_int_t)input->batch_tokens, "ranks", (json_int_t)input->ranks, "expert_parallel",
         (json_int_t)input->expert_parallel, "data_parallel",
         (json_int_t)(input->ranks / input->expert_parallel), "base_token_equivalents_per_rank",
@@ -360,11 +354,11 @@ static json_t *work_object(const cpl_plan *plan)
         cpl_json_count(plan->rank_flops));
 }
 
-/* null if the model has a router. */
+/* Returns null if the model has a router. */
 static json_t *extra_object(const cpl_plan *plan)
 {
     const cpl_plan_extra *e = &plan->aoe;
-    if (!is_aoe(plan)) return json_null();
+    if (!cpl_plan_is_aoe(&plan->input.model)) return json_null();
     return json_pack("{s:I, s:o, s:f, s:I, s:I, s:I, s:I, s:f}", "extra_parameters",
                      (json_int_t)e->parameters, "extra_step_flops", cpl_json_count(e->step_flops),
                      "extra_share_of_step", e->share_of_step, "extra_model_bytes",
@@ -373,7 +367,7 @@ static json_t *extra_object(const cpl_plan *plan)
                      (json_int_t)e->total_bytes, "extra_share_of_bytes", e->share_of_bytes);
 }
 
-/* Moves the members of `part` (may be NULL) to the end of `whole`. False if memory is not
+/* Moves the members of `part` (may be NULL) to the end of `whole`. Returns false if memory is not
  * available. */
 static bool join(json_t *whole, json_t *part)
 {
