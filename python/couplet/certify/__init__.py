@@ -1,4 +1,4 @@
-"""Is a loss of MoE training right, and if not, which fault does it have?
+"""Says if a loss of MoE training is right, and if not, which fault it has.
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
     couplet.certify.assert_right(my_loss, kind="z-loss")       # in a test
@@ -24,11 +24,11 @@ from . import _names
 from ._call import Callee, check_settings
 from ._dump import of_kind, read
 from ._import import CannotJudge
-from ._judge import Dump, Verdict, judge
+from ._judge import Dump, Verdict, judge, right_kinds
 from ._kind import Case, Fault, Kind, right
 from ._record import Recorded, record
 from ._report import as_json, details, sentence
-from .kinds import KINDS
+from .kinds import KINDS, kind_of
 
 __all__ = ["CannotJudge", "Case", "Dump", "Fault", "KINDS", "Kind", "REFERENCES", "Recorded", "Verdict", "as_json"]
 __all__ += ["assert_right", "certify", "details", "fitting", "judge", "of_kind", "read", "record", "sentence"]
@@ -51,12 +51,6 @@ def _reference(kind: Kind) -> Callable[[Case], Any]:
 REFERENCES: Dict[str, Callable[[Case], Any]] = {name: _reference(kind) for name, kind in KINDS.items()}
 
 
-def kind_of(name: str) -> Kind:
-    if name not in KINDS:
-        raise CannotJudge(f"there is no kind of loss {name}: {', '.join(KINDS)}")
-    return KINDS[name]
-
-
 def certify(
     function: Callable[..., Any],
     kind: str,
@@ -66,9 +60,10 @@ def certify(
     fixed: Optional[Mapping[str, Any]] = None,
     logits: Optional[str] = None,
 ) -> Verdict:
-    """Runs the callable on inputs of this kind. `dtype`: of the inputs; None: float64, or float32 where the callable does
-    not take that. `fixed`: inputs that it has inside and does not take, as {"top_k": 2}; `logits`: "tuple", "stack" or
-    "one", how it takes those of several layers (found out by trying). CannotJudge: why there is no verdict."""
+    """Runs the callable on inputs of this kind, and returns the verdict. `dtype` is that of the inputs; None: float64, or
+    float32 where the callable does not take float64. `fixed` has the inputs that the callable has inside and does not take,
+    as {"top_k": 2}. `logits` is the form in which it takes the logits of several layers, "tuple", "stack" or "one"; None: all
+    are tried. CannotJudge: why there is no verdict."""
     check_settings(dtype, device, seed, logits)
     callee = Callee(function, kind_of(kind), fixed, logits)
     by_name = _names.is_padding(callee.mask)
@@ -80,9 +75,8 @@ def certify(
         except CannotJudge as error:
             reasons.append(error)
             continue
-        verdict.mask = (
-            f"{callee.mask} is True at {'padding' if padding else 'tokens that count'}" if callee.mask else ""
-        )
+        if callee.mask:
+            verdict.mask = f"{callee.mask} is True at {'padding' if padding else 'tokens that count'}"
         verdicts.append(verdict)
         if verdict.state == "right":
             break
@@ -92,22 +86,13 @@ def certify(
 
 
 def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
-    """The kinds as which it is right; settings: of certify. CannotJudge: it can be judged as none."""
-    found: List[str] = []
-    reasons: List[str] = []
-    for name in KINDS:
-        try:
-            found += [name] if certify(function, name, **settings).state == "right" else []
-        except CannotJudge as error:
-            reasons.append(str(error))
-    if len(reasons) == len(KINDS):
-        raise CannotJudge(max(reasons, key=reasons.count))
-    return found
+    """Returns the kinds as which the callable is right. `settings` are those of certify. CannotJudge: it can be judged as
+    no kind."""
+    return [verdict.kind.name for verdict in right_kinds(lambda kind: certify(function, kind, **settings))]
 
 
 def assert_right(function: Callable[..., Any], kind: str, **settings: Any) -> None:
-    """For a test: AssertionError with the verdict and how to mend it unless the callable is right; settings: of
-    certify."""
+    """Raises AssertionError with the verdict and the remedy unless the callable is right. `settings` are those of certify."""
     verdict = certify(function, kind, **settings)
     if verdict.exit_code:
         raise AssertionError("\n".join([sentence(verdict), *details(verdict)]))

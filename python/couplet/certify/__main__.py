@@ -1,9 +1,10 @@
-"""Is a loss of MoE training right, and if not, which fault does it have?
+"""Says if a loss of MoE training is right, and if not, which fault it has.
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
     python -m couplet.certify FILE.safetensors...               # dumps: docs/losses.md, docs/certify.md
 
-Without --loss: the kinds as which it is right; of a callable that takes router rows and gates, the coupling loss, `erc`.
+Without --loss the kinds as which it is right are listed. A callable that takes router rows and gates is judged as `erc`, the
+coupling loss.
 
 Exit code 0: right; 1: wrong; 2: not judged, with the reason; 130: interrupted. Of several dumps 1 if one is
 wrong, else 2 if one is not judged."""
@@ -20,13 +21,14 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from ..report._files import complain, reason, say
-from . import KINDS, CannotJudge, Verdict, _names, as_json, certify, details, fitting, judge, kind_of, sentence
-from ._call import FORMS, check_settings
+from . import KINDS, CannotJudge, Verdict, _names, as_json, certify, details, judge, kind_of, right_kinds, sentence
+from ._call import FORMS
 from ._dump import of_kind, read
 from ._import import load, named, raised, signature_of
 from ._report import page, remedies
 
 NOT_JUDGED = "not judged"
+OF_CALLABLES = ("set", "dtype", "device", "seed", "logits")  # options that are not for dumps
 NONE_FITS = "it is right as none of " + ", ".join(KINDS) + "; name the one it should be with --loss"
 
 
@@ -41,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--set", metavar="NAME=VALUE", action="append", help="an input that it has inside and does not take, as top_k=2"
     )
-    add("--alpha", help="as --set alpha=VALUE: that of a coupling loss that takes none")
-    add("--weight", help="as --set coefficient=VALUE; 1 by default")
+    add("--alpha", dest="set", action="append", type="alpha={}".format, help="as --set alpha=VALUE")
+    add("--weight", dest="set", action="append", type="coefficient={}".format, help="as --set coefficient=VALUE")
     add("--logits", choices=FORMS, help="how it takes the logits of several layers; default: tried")
     add("--dtype", choices=("float32", "float64", "bfloat16", "float16"), help="default: float64, or else float32")
     add("--device", help="default: cpu")
@@ -54,21 +56,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(args: argparse.Namespace) -> Dict[str, Any]:
+    """Returns the settings of certify that were given."""
+    given = {name: value for name in OF_CALLABLES if (value := getattr(args, name)) is not None}
     fixed = {}
-    given = [f"{ours}={value}" for ours, value in (("alpha", args.alpha), ("coefficient", args.weight)) if value]
-    for word in (*(args.set or ()), *given):
+    for word in given.pop("set", ()):
         name, _, value = word.partition("=")
         try:
             fixed[name] = int(value) if value.isdecimal() else float(value)
         except ValueError:
             raise CannotJudge(f"--set {word}: must be NAME=NUMBER") from None
-    dtype = getattr(torch, args.dtype) if args.dtype else None
-    settings = {"dtype": dtype, "device": args.device or "cpu", "seed": args.seed or 0, "logits": args.logits}
-    return {**settings, "fixed": fixed}
+    return {**given, "fixed": fixed, "dtype": getattr(torch, args.dtype) if args.dtype else None}
 
 
 def _is_coupling(function: Callable[..., Any]) -> bool:
-    """Whether its arguments have the names of a coupling loss."""
+    """True if its arguments have the names of a coupling loss."""
     try:
         names = set(_names.read(named(signature_of(function)), KINDS["erc"].inputs))
     except (TypeError, ValueError):
@@ -76,44 +77,31 @@ def _is_coupling(function: Callable[..., Any]) -> bool:
     return "router" in names and bool({"w_gate", "w_up", "w_gate_up"} & names)
 
 
-def _of_callable(args: argparse.Namespace, name: str) -> List[Verdict]:
-    """As the kind that is named; without one, as all as which it is right."""
-    settings = _settings(args)
-    check_settings(**settings)
-    function = load(name)
-    names = [args.loss] if args.loss else ["erc"] if _is_coupling(function) else None
-    return [certify(function, kind, **settings) for kind in names or fitting(function, **settings)]
-
-
-def _of_dump(args: argparse.Namespace, path: str) -> List[Verdict]:
-    """As the kind that is named, here or in the file; without one, as all as which it is right."""
-    for option in ("logits", "seed", "alpha", "weight", "set", "dtype", "device"):
-        if getattr(args, option) is not None:
-            raise CannotJudge(f"--{option} is not for a dump")
-    dump, kind = read(path)
-    name: Optional[str] = args.loss or kind
-    if name:
-        one = kind_of(name)
-        return [judge(one, [of_kind(dump, one)])]
-    verdicts: List[Verdict] = []
-    reasons: List[str] = []
-    for one in KINDS.values():
-        try:
-            verdicts.append(judge(one, [of_kind(dump, one)]))
-        except CannotJudge as error:
-            reasons.append(str(error))
+def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
+    """Judges a dump or a callable: as the kind that is named, else as all kinds as which it is right."""
+    kind: Optional[str] = None
+    if _is_dump(name):
+        for option in OF_CALLABLES:
+            if getattr(args, option) is not None:
+                raise CannotJudge(f"--{option} is not for a dump")
+        dump, kind = read(name)
+        judge_as = lambda one: judge(kind_of(one), [of_kind(dump, kind_of(one))])
+    else:
+        settings, function = _settings(args), load(name)
+        kind = "erc" if _is_coupling(function) else None
+        judge_as = lambda one: certify(function, one, **settings)
+    kind = args.loss or kind
+    verdicts = [judge_as(kind)] if kind else right_kinds(judge_as)
     if not verdicts:
-        raise CannotJudge("it can be judged as no kind; of most: " + max(reasons, key=reasons.count))
-    return [one for one in verdicts if one.exit_code == 0]
+        raise CannotJudge(NONE_FITS)
+    return verdicts
 
 
 def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]]]:
-    """The verdicts on a dump or a callable, printed: exit code and JSON of each."""
+    """Prints the verdicts on a dump or a callable, and returns the exit code and the JSON of each."""
     try:
         with contextlib.redirect_stdout(sys.stderr if args.json == "-" else sys.stdout):
-            verdicts = _of_dump(args, name) if _is_dump(name) else _of_callable(args, name)
-        if not verdicts:
-            raise CannotJudge(NONE_FITS)
+            verdicts = _verdicts_on(name, args)
     except Exception as error:
         why = _refused(name, error)
         return [(2, {"dump": name, "verdict": NOT_JUDGED, "sentence": why})]
@@ -125,7 +113,7 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
 
 
 def _refused(name: str, error: BaseException) -> str:
-    """Prints why there is no verdict; its first line."""
+    """Prints why there is no verdict, and returns the first line."""
     if not isinstance(error, CannotJudge):
         expected = _is_dump(name) or isinstance(error, (OSError, MemoryError))
         error = CannotJudge(reason(error)) if expected else raised("judging it raises", error)
@@ -139,7 +127,8 @@ def _is_dump(name: str) -> bool:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """The exit code. JSON of several verdicts, or of several files, is a list; of one that is not judged there is none."""
+    """Judges all names, writes the JSON, and returns the exit code. The JSON of several verdicts, or of several files, is a
+    list. The JSON of one that is not judged is not written."""
     names = args.callable
     if len(names) > 1 and not all(map(_is_dump, names)):
         raise CannotJudge("of several all must be dumps, FILE.safetensors; a callable is judged by itself")

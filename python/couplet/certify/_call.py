@@ -11,19 +11,42 @@ from torch import Tensor
 
 from . import _names
 from ._dump import FLOATS, LIKE, NUMBERS, number
-from ._import import CannotJudge, called, called_by_name, named, raised, signature_of
+from ._import import CannotJudge, called, named, raised, signature_of
 from ._judge import Dump
 from ._kind import Case, Kind, Outputs, usual_defaults
 from .kinds.balance import pick
 
 LAYERED = ("logits", "indices", "kept", "router")  # [L,...]
 ONE_LAYER = ("probs", "tokens_per_expert", "routing_map")  # inputs that belong to one layer
-DERIVED = (*ONE_LAYER, "total_num_tokens", "num_experts", "w_gate_up")  # computed from other inputs
 FORMS = ("tuple", "stack", "one")  # forms of logits: a tensor a layer; one tensor; one layer
 IMPLIED = {"logits": {"probs"}, "w_gate": {"w_gate_up"}, "top_k": {"indices", "routing_map", "tokens_per_expert"}}
 MOST_K = 1024  # that a loss may have inside
 AGAIN = 1e-5  # relative: a second call may differ by this much
 FOUND = ("M", "delta")  # outputs that a coupling loss may return beside its loss
+
+
+def routed_to(x: Case) -> Tensor:
+    """Returns 1 where an expert gets a token that counts, [...,T,n]."""
+    chosen = torch.zeros_like(x.logits).scatter(-1, x.indices, 1.0).detach()
+    return chosen if x.mask is None else chosen * x.mask.view(-1, 1)
+
+
+# Inputs that are computed from other inputs.
+DERIVED: Dict[str, Callable[[Kind, Case], Any]] = {
+    "probs": lambda kind, x: kind.scores(x.logits),
+    "tokens_per_expert": lambda kind, x: routed_to(x).sum(-2),
+    "routing_map": lambda kind, x: routed_to(x).bool(),
+    "total_num_tokens": lambda kind, x: x.logits.shape[1] if x.mask is None else int(x.mask.sum()),
+    "num_experts": lambda kind, x: x.logits.shape[-1],
+    "w_gate_up": lambda kind, x: torch.cat((x.w_gate, x.w_up), 1),
+}
+# Inputs that a case may lack: then nothing is dropped, nothing is padded, and there is one part.
+ABSENT: Dict[str, Callable[[Case], Any]] = {
+    "kept": lambda x: pick(Case(), x.logits.detach(), x.top_k or x.logits.shape[-1]) > 0,
+    "mask": lambda x: torch.ones(x.logits.shape[1], dtype=torch.bool),
+    "micro_batches": lambda x: 1,
+    "sequences": lambda x: 1,
+}
 
 
 def check_settings(dtype: Any = None, device: Any = "cpu", seed: Any = 0, logits: Any = None, **_: Any) -> None:
@@ -59,9 +82,9 @@ class Callee:
         unknown = [
             p.name for p in self.parameters.values() if p.default is p.empty and p.name not in self.names.values()
         ]
-        self.by_place = bool(kind.order) and (bool(unknown) or not self.names) and self._takes(kind.order)
-        if self.by_place:
-            self.names = {name: name for name in kind.order}
+        if kind.order and (unknown or not self.names) and self._takes(kind.order):
+            self.names, self.parameters = {name: name for name in kind.order}, {}
+            self.function = lambda **given: function(*given.values())
         elif unknown:
             self._refuse(self._why_unread(unknown[0]))
         self.fixed = {name: self._checked(name, value) for name, value in (fixed or {}).items()}
@@ -126,30 +149,17 @@ class Callee:
         return x
 
     def value(self, name: str, x: Case) -> Any:
-        """An input, or what is computed from other inputs."""
-        if name in ("tokens_per_expert", "routing_map") and x.logits is not None:
-            chosen = torch.zeros_like(x.logits).scatter(-1, x.indices, 1.0).detach()
-            chosen = chosen if x.mask is None else chosen * x.mask.view(-1, 1)
-            return chosen.bool() if name == "routing_map" else chosen.sum(-2)
-        if name == "total_num_tokens":
-            return x.logits.shape[1] if x.mask is None else int(x.mask.sum())
-        if name == "probs":
-            return self.kind.scores(x.logits)
-        if name == "num_experts":
-            return x.logits.shape[-1]
-        if name == "w_gate_up":
-            return torch.cat((x.w_gate, x.w_up), 1)
-        if name == "kept" and x.kept is None:  # all that are chosen
-            return pick(Case(), x.logits.detach(), x.top_k or x.logits.shape[-1]) > 0
-        if name == "mask" and x.mask is None:
-            return torch.ones(x.logits.shape[1], dtype=torch.bool)
-        return 1 if getattr(x, name) is None and name in ("micro_batches", "sequences") else getattr(x, name)
+        """Returns an input, or what is computed from other inputs."""
+        if name in DERIVED:
+            return DERIVED[name](self.kind, x)
+        value = getattr(x, name)
+        return ABSENT[name](x) if value is None and name in ABSENT else value
 
     def arguments(self, x: Case, form: str, padding: bool) -> Dict[str, Any]:
         values: Dict[str, Any] = {}
         for name, theirs in self.names.items():
-            has_default = not self.by_place and self.parameters[theirs].default is not inspect.Parameter.empty
-            if getattr(x, name) is None and name not in DERIVED and has_default:
+            is_needed = theirs not in self.parameters or self.parameters[theirs].default is inspect.Parameter.empty
+            if getattr(x, name) is None and name not in DERIVED and not is_needed:
                 continue
             value = self.value(name, x)
             if name in (*LAYERED, *ONE_LAYER) and isinstance(value, Tensor) and self.kind.is_layered:
@@ -176,11 +186,7 @@ class Callee:
 
     def call(self, x: Case, form: str, padding: bool) -> Outputs:
         """Its outputs, and `delta` if it says which noise it drew."""
-        arguments = self.arguments(x, form, padding)
-        if self.by_place:
-            given = called(self.function, *arguments.values())
-        else:
-            given = called_by_name(self.function, self.parameters, arguments)
+        given = called(self.function, self.parameters, self.arguments(x, form, padding))
         if self.kind.outputs != ("loss",):
             return rule(self.kind, given, x)
         out = {"loss": loss_in(given)}

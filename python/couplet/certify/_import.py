@@ -1,4 +1,4 @@
-"""The callable that somebody names, and what can go wrong with it, in sentences."""
+"""Finds and calls the callable that somebody names. Each way to fail is a sentence."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..report._files import first_line
 
 
 class CannotJudge(Exception):
-    """Why, in a sentence. Where the callable itself raised, its traceback follows."""
+    """The reason why there is no verdict, a sentence. If the callable itself raised, its traceback follows."""
 
 
 def raised(what: str, error: BaseException) -> CannotJudge:
-    """ "it raises KeyError: 'x'", and the traceback from the first frame outside this package."""
+    """Returns a reason as "it raises KeyError: 'x'", with the traceback from the first frame outside this package."""
     at = error.__traceback__
     while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ("couplet", "importlib"):
         at = at.tb_next
@@ -29,21 +29,28 @@ def raised(what: str, error: BaseException) -> CannotJudge:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of the callable, or of a module's forward. TypeError, ValueError: it has none that can be read."""
+    """Returns the signature of the callable, or of a module's forward. TypeError, ValueError: it cannot be read."""
     inner = getattr(function, "_orig_mod", function)  # torch.compile(module)
     return inspect.signature(getattr(inner, "forward", inner))
 
 
 def named(signature: inspect.Signature) -> Dict[str, inspect.Parameter]:
-    """The parameters without *args and **kwargs."""
+    """Returns the parameters without *args and **kwargs."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {name: p for name, p in signature.parameters.items() if p.kind not in several}
 
 
-def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
-    """The value that the function returns. CannotJudge: it raises, or is a coroutine."""
+def called(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
+) -> Any:
+    """Calls the function by keyword, and returns its value. Parameters by position alone that are not given, but stand before
+    one that is, get their defaults. CannotJudge: the function raises, or is a coroutine."""
+    by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
+    while by_place and by_place[-1] not in arguments:
+        by_place.pop()
+    values = [arguments.get(name, parameters[name].default) for name in by_place]
     try:
-        given = function(*values, **arguments)
+        given = function(*values, **{name: value for name, value in arguments.items() if name not in by_place})
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -52,20 +59,6 @@ def called(function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
         given.close()
         raise CannotJudge("it is a coroutine (async def), must be a function")
     return given
-
-
-def called_by_name(
-    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
-) -> Any:
-    """As called. Arguments by position alone that are not given, but stand before one that is, get their defaults."""
-    by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
-    while by_place and by_place[-1] not in arguments:
-        by_place.pop()
-    return called(
-        function,
-        *(arguments.get(name, parameters[name].default) for name in by_place),
-        **{name: value for name, value in arguments.items() if name not in by_place},
-    )
 
 
 def _imported(module: str) -> Any:
@@ -84,7 +77,7 @@ def _imported(module: str) -> Any:
 
 
 def load(what: str) -> Callable[..., Any]:
-    """The callable of "my_module:my_loss" or "path/to/file.py:my_loss"."""
+    """Returns the callable of "my_module:my_loss" or "path/to/file.py:my_loss". CannotJudge: there is none."""
     module, _, name = what.rpartition(":")
     if not module or not name:
         raise CannotJudge(f"{what} names no callable; write my_module:my_loss")

@@ -328,6 +328,20 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     return Verdict(kind, "unknown", figures=figures, first={one.dump.name: one.first_number() for one in wrong})
 
 
+def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
+    """Returns the verdicts of the kinds as which something is right. CannotJudge: it can be judged as no kind."""
+    verdicts: List[Verdict] = []
+    reasons: List[str] = []
+    for name in KINDS:
+        try:
+            verdicts.append(judge_as(name))
+        except CannotJudge as error:
+            reasons.append(str(error))
+    if not verdicts:
+        raise CannotJudge(max(reasons, key=reasons.count))
+    return [one for one in verdicts if one.state == "right"]
+
+
 def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:
     """The rounding within which a dump is right, where a format has 16 bits. CannotJudge: rounding may explain what was
     measured, but that is a large part of it."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import math
 import random
 import sys
 import warnings
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
 
 from .. import hf
 from ..figures._token_figures import module_that_reads
-from ..models._weights import Weight, follow, plain_name, shards_of
+from ..models._weights import Weight, follow, is_sharded, plain_name, shards_of
 from ._import import CannotJudge
 from ._judge import UNIT
 
@@ -70,18 +72,13 @@ class Setting:
             raise CannotJudge(f"cannot be told: the coefficient is {given:g}; give value= one above 0")
         self.value = float(given)
 
-    def set(self, value: float) -> None:
-        self.set_all([value] * len(self.places), value)
-
-    def restore(self) -> None:
-        self.set_all(self.before, self.value)
-
-    def set_all(self, values: Sequence[float], value: float) -> None:
+    def set(self, value: Optional[float] = None) -> None:
+        """Sets the coefficient; None: as it was."""
         try:
             if self.function:
-                self.function(value)
-            for (owner, name), one in zip(self.places, values):
-                setattr(owner, name, one)
+                self.function(self.value if value is None else value)
+            for (owner, name), before in zip(self.places, self.before):
+                setattr(owner, name, before if value is None else value)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             how = "give coefficient= a function that sets it"
@@ -121,13 +118,13 @@ def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) ->
 
 
 def in_backward() -> bool:
-    """Whether a forward pass is computed again for a backward pass."""
+    """True if a forward pass is computed again for a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
 class Passes:
-    """Hooks on the modules that have all routers: a call of the outermost is one pass. One under torch.no_grad(), as of
-    validation, is none of the step's."""
+    """Hooks on the modules that have all routers, and on the routers. A call of the outermost module is one pass. A call
+    under torch.no_grad(), as of validation, is no pass of the step."""
 
     def __init__(self, model: nn.Module, routers: Sequence["Router"]):
         all_ = {id(router.module) for router in routers}
@@ -151,8 +148,8 @@ class Passes:
             found.append(one.register_forward_pre_hook(self.enter, with_kwargs=True))
             found.append(one.register_forward_hook(self.leave, always_call=True))
         for router in self.routers:
-            router.passes = self
-            found.append(router.module.register_forward_pre_hook(router, with_kwargs=True))
+            hook = functools.partial(self.detach_tokens, router)
+            found.append(router.module.register_forward_pre_hook(hook, with_kwargs=True))
         return found
 
     def enter(self, module: nn.Module, inputs: Any, named: Any) -> None:
@@ -167,14 +164,23 @@ class Passes:
         if module is self.inside:
             self.inside, self.is_counted = None, True
 
-    def number(self) -> Optional[int]:
-        """The number of the pass that a call of a router belongs to; -1 outside of any; None: it does not count."""
-        if in_backward() or not self.is_counted:
-            return None
-        return len(self.batches) - 1 if self.inside is not None else -1
+    def detach_tokens(self, router: "Router", module: nn.Module, inputs: Any, named: Any) -> Any:
+        """Keeps the router's tokens with the number of the pass, -1 outside of any, and hands them on detached."""
+        at = next((k for k, one in (*enumerate(inputs), *named.items()) if router.is_tokens(one)), None)
+        if at is None:
+            what = f"its module, a {type(module).__name__}, is called with no tokens [..., {router.d}]"
+            raise CannotJudge(f"{router.name}: {what}")
+        x = (named if isinstance(at, str) else inputs)[at].detach()
+        if self.is_counted and not in_backward():
+            number = len(self.batches) - 1 if self.inside is not None else -1
+            router.calls.append((number, x.reshape(-1, router.d).cpu()))
+            router.note_dtype(torch.is_autocast_enabled(x.device.type))
+        if isinstance(at, str):
+            return inputs, {**named, at: x}
+        return (*inputs[:at], x, *inputs[at + 1 :]), named
 
     def used(self) -> List[Batch]:
-        """Those in which routers were called."""
+        """Returns the passes in which routers were called."""
         called = {k for router in self.routers for k, _ in router.calls}
         return [batch for k, batch in enumerate(self.batches) if k in called]
 
@@ -183,31 +189,18 @@ class Passes:
 
 
 class Router:
-    """A pre-hook on the module that routes: keeps its tokens, and hands them on detached."""
+    """A module that routes, and what it was called with."""
 
     def __init__(self, name: str, weight: Weight, module: nn.Module):
         self.name, self.module = name, module
         self.d = weight.shape[1]
         self.key = next(key for key, _ in module.named_parameters() if f".{name}".endswith(f".{plain_name(key)}"))
-        self.passes: Optional[Passes] = None
-        self.calls: List[Tuple[int, Tensor]] = []  # the pass, and tokens [t, d]
+        self.calls: List[Tuple[int, Tensor]] = []  # the number of the pass, and tokens [t, d]
         self.dtype = torch.float32  # the coarsest format that it computes in
 
-    def __call__(self, module: nn.Module, inputs: Any, named: Any) -> Any:
-        at = next((k for k, one in (*enumerate(inputs), *named.items()) if self.is_tokens(one)), None)
-        if at is None:
-            what = f"its module, a {type(module).__name__}, is called with no tokens [..., {self.d}]"
-            raise CannotJudge(f"{self.name}: {what}")
-        x = (named if isinstance(at, str) else inputs)[at]
-        number = self.passes.number() if self.passes else None
-        if number is not None:
-            self.calls.append((number, x.detach().reshape(-1, self.d).cpu()))
-            kinds = [self.dtype, self.module.get_parameter(self.key).dtype]
-            kinds += [torch.bfloat16] if torch.is_autocast_enabled(x.device.type) else []
-            self.dtype = max(kinds, key=lambda one: UNIT[one])
-        if isinstance(at, str):
-            return inputs, {**named, at: x.detach()}
-        return (*inputs[:at], x.detach(), *inputs[at + 1 :]), named
+    def note_dtype(self, is_autocast: bool) -> None:
+        kinds = [self.dtype, self.module.get_parameter(self.key).dtype, *([torch.bfloat16] if is_autocast else [])]
+        self.dtype = max(kinds, key=lambda one: UNIT[one])
 
     def is_tokens(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
@@ -277,76 +270,65 @@ def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
 
 
 class State:
-    """Random numbers, buffers, gradients and parameters; a step changes the first three, and may not change the last."""
+    """Random numbers, buffers and gradients, which a step may change, and parameters, which it may not change."""
 
     def __init__(self, model: nn.Module):
-        self.modules = list(model.modules())
         self.parameters = list(model.parameters())
         self.gradients = [p.grad for p in self.parameters]
-        self.buffers = [dict(module._buffers) for module in self.modules]
-        self.values = {id(one): one.detach().clone() for one in model.buffers()}
-        self.sums = self.sums_now()
-        self.random = random_state()
+        self.buffers = [(module._buffers, dict(module._buffers)) for module in model.modules()]
+        self.values = [(one, one.detach().clone()) for one in model.buffers()]
+        self.written = self.writes()
 
-    def begin(self) -> None:
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """Gradients are None at the start. At the end everything is as before."""
         for p in self.parameters:
             p.grad = None
-
-    def end(self) -> None:
-        """After a step: everything but gradients."""
-        self.random()
-        with torch.no_grad():
-            for module, before in zip(self.modules, self.buffers):
-                for name in set(module._buffers) - set(before):
-                    del module._buffers[name]
-                for name, buffer in before.items():
-                    module._buffers[name] = buffer
-                    if buffer is not None:
-                        buffer.resize_(self.values[id(buffer)].shape).copy_(self.values[id(buffer)])
-        if self.sums_now() != self.sums:
+        try:
+            with same_random_numbers():
+                yield
+        finally:
+            for p, grad in zip(self.parameters, self.gradients):
+                p.grad = grad
+            for buffers, before in self.buffers:
+                buffers.clear()
+                buffers.update(before)
+            with torch.no_grad():
+                for buffer, value in self.values:
+                    buffer.resize_(value.shape).copy_(value)
+        if self.writes() != self.written:
             raise CannotJudge("the step has changed parameters: leave the optimizer's step out")
 
-    def restore(self) -> None:
-        for p, grad in zip(self.parameters, self.gradients):
-            p.grad = grad
-
-    def sums_now(self) -> List[Tuple[int, float]]:
-        """For each parameter, how often it was written, and its sum, which sees what is written past autograd."""
-        return [(p._version, sum_of(p)) for p in self.parameters]
+    def writes(self) -> List[Tuple[int, float]]:
+        """For each parameter, how often it was written, and its sum, which shows writes past autograd."""
+        floats = [p.nansum(dtype=torch.float64) if p.is_floating_point() else 0.0 for p in map(local, self.parameters)]
+        return [(p._version, float(one)) for p, one in zip(self.parameters, floats)]
 
     def gradient_size(self) -> float:
-        """The norm of all gradients of this process."""
-        grads = [local(p.grad) for p in self.parameters if p.grad is not None]
-        return math.sqrt(sum(float(one.double().square().sum()) for one in grads))
+        """Returns the norm of all gradients of this process."""
+        grads = [local(p.grad).double() for p in self.parameters if p.grad is not None]
+        return math.sqrt(sum(float(one.square().sum()) for one in grads))
 
 
 def local(value: Tensor) -> Tensor:
-    return value.to_local() if hasattr(value, "to_local") else value.detach()
-
-
-def sum_of(value: Tensor) -> float:
-    found = float(local(value).sum(dtype=torch.float64)) if value.is_floating_point() else 0.0
-    return 0.0 if math.isnan(found) else found
+    """Returns the part of this process, without its graph."""
+    return value.to_local() if is_sharded(value) else value.detach()
 
 
 def no_optimizer(*_: Any) -> None:
-    """A hook before any optimizer's step."""
+    """Is a hook before any optimizer's step."""
     raise CannotJudge("the step changes parameters: leave the optimizer's step out")
 
 
-def random_state() -> Callable[[], None]:
-    """A function that brings the generators back to where they are."""
-    python, cpu = random.getstate(), torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    numpy = sys.modules.get("numpy")
-    other = numpy.random.get_state() if numpy else None
-
-    def back() -> None:
+@contextlib.contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Brings the generators of random numbers back to where they were."""
+    python, numpy = random.getstate(), sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
         random.setstate(python)
-        torch.set_rng_state(cpu)
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
         if numpy:
-            numpy.random.set_state(other)
-
-    return back
+            numpy.random.set_state(of_numpy)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,10 @@ from ..models._families import Config
 from ..models._layers import unwrapped
 from ..models._weights import Weight, follow, is_sharded, shards_of, whole
 from ._import import CannotJudge, raised
-from ._judge import UNIT, Dump, Held, Verdict, is_right, judge, outputs, single_faults
+from ._judge import UNIT, Dump, Held, Verdict, is_right, judge, outputs, right_kinds, single_faults
 from ._kind import Case, Kind, Outputs
 from ._model_parts import Coefficient, Named, Passes, Setting, State, no_optimizer, routers_of
-from .kinds import KINDS
+from .kinds import kind_of
 
 NOT_LINEAR = (
     "a router whose logits are more than W x, as scaled, normalised or noisy ones, cannot be judged by a step: "
@@ -38,6 +38,10 @@ NOT_LINEAR = (
 LOSS_ALONE = (
     "the gradients are right, but they are not those of the loss that the step returns: let it return the loss of "
     "all micro-batches, as it is minimised, or nothing"
+)
+SCALED = (
+    "the gradients are {:.6g} times the right ones, and the loss is not: leave a GradScaler out of the step, and look for a "
+    "hook or a function of autograd that scales them"
 )
 UNWRAPPED = "several processes are at work: give record() the model as it is wrapped"
 # The rounding of the whole step may be this share of the expected gradient, or so many rounding errors.
@@ -74,16 +78,22 @@ def number_in(value: Any) -> Optional[float]:
 
 
 class Recorded:
-    """Made by `record`. `coefficient`: c."""
+    """Records a step, in a `with`; the head of this file has an example.
+
+    coefficient: the name of the attribute of model, its modules or their config that has it ("router_aux_loss_coef"), a
+        path ("config.moe.alpha"), or a function that sets it; None: the usual names are tried. value: c; None: as it is.
+    routers: modules with a `weight` [n, d] that are called with the tokens, or names of such weights; None: those of the
+        families that couplet knows. top_k: K; None: from the model's config.
+    sequences: how many the step has in one process; None: counted by the batches."""
 
     def __init__(
         self,
         model: nn.Module,
-        coefficient: Coefficient,
-        value: Optional[float],
-        routers: Optional[Named],
-        top_k: Optional[int],
-        sequences: Optional[int],
+        coefficient: Coefficient = None,
+        value: Optional[float] = None,
+        routers: Optional[Named] = None,
+        top_k: Optional[int] = None,
+        sequences: Optional[int] = None,
     ):
         if not isinstance(model, nn.Module):
             raise CannotJudge(f"the model is of type {type(model).__name__}, must be a torch.nn.Module")
@@ -99,10 +109,6 @@ class Recorded:
         self.hooks: List[Any] = []
         self.runs: List[Run] = []
         self.x = Case()
-
-    @property
-    def coefficient(self) -> float:
-        return self.setting.value
 
     def __enter__(self) -> "Recorded":
         if self.hooks:
@@ -125,16 +131,12 @@ class Recorded:
         self.runs = []
         try:
             for times in (0.0, 1.0, 2.0, 0.0):
-                state.begin()
                 self.setting.set(times * self.setting.value)
-                try:
+                with state.restored():
                     self.runs.append(self.once(step, state))
-                finally:
-                    state.end()
         finally:
             guard.remove()
-            state.restore()
-            self.setting.restore()
+            self.setting.set()
         self.x = self.case()
 
     def once(self, step: Step, state: State) -> Run:
@@ -304,19 +306,20 @@ class Recorded:
                     f"is within the rounding of the whole step; give value= a larger one, as {self.larger()}"
                 )
             rounding = dict.fromkeys(got, noise)
-            if run.loss is not None and self.has_loss(run, right):
+            if self.has_loss(run, right):
                 got["loss"] = torch.tensor(run.loss, dtype=torch.float64)
                 rounding["loss"] = self.loss_floor()
             found.append(Dump(name, x, got, rounding, self.dtype()))
         return found
 
     def loss_floor(self) -> float:
+        """Rounding errors of the losses that are subtracted."""
         return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
 
     def has_loss(self, run: Run, right: Outputs) -> bool:
-        """Not if rounding hides it, or if it is in the gradients alone: a function of autograd may add it there."""
-        hidden = self.loss_floor() > SMALL * abs(float(right["loss"]))
-        return not hidden and not (run.loss == 0 and run.size() > self.floor())
+        """False if rounding hides the loss, or if it is in the gradients alone: a function of autograd may add it there."""
+        is_hidden = run.loss is None or self.loss_floor() > SMALL * abs(float(right["loss"]))
+        return not is_hidden and not (run.loss == 0 and run.size() > self.floor())
 
     # ---- the verdict ----
 
@@ -326,83 +329,55 @@ class Recorded:
                 "the coupling loss depends on weights alone and needs no step: give its function to certify(), "
                 'kind "erc"'
             )
-        if kind not in KINDS:
-            raise CannotJudge(f"there is no kind of loss {kind}: {', '.join(KINDS)}")
-        dumps = self.dumps(KINDS[kind])
-        is_zero = [float(one.norm()) <= dump.noise[name] for dump in dumps for name, one in dump.got.items()]
-        if all(is_zero):
-            return Verdict(
-                KINDS[kind], "fault", [(KINDS[kind].fault(key), None) for key in ("coefficient_unused", "zero")]
-            )
-        verdict = judge(KINDS[kind], dumps)
+        one = kind_of(kind)
+        dumps = self.dumps(one)
+        if all(float(value.norm()) <= dump.noise[name] for dump in dumps for name, value in dump.got.items()):
+            return Verdict(one, "fault", [(one.fault(key), None) for key in ("coefficient_unused", "zero")])
+        verdict = judge(one, dumps)
         if verdict.state == "unknown":
-            verdict.notes = [*self.by_router(KINDS[kind], dumps), self.note_on(KINDS[kind], dumps)]
+            verdict.notes = [*self.by_router(one, dumps), self.note_on(one, dumps)]
         return verdict
 
     def by_router(self, kind: Kind, dumps: List[Dump]) -> List[str]:
-        """For each router by itself: right, its fault, or the first number that differs."""
+        """Says for each router by itself: right, its fault, or the first number that differs."""
         found = []
         for name in self.x.routers:
-            alone = [replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]}) for dump in dumps]
-            held = [Held(kind, dump) for dump in alone]
-            faults = [] if all(one.fits() for one in held) else single_faults(kind, held)
-            words = " | ".join(fault.sentence for fault, _ in faults)
-            found.append(f"{name}: {'right' if all(one.fits() for one in held) else words or held[0].first_number()}")
+            held = [Held(kind, replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]})) for dump in dumps]
+            wrong = [one for one in held if not one.fits()]
+            faults = [fault.sentence for fault, _ in single_faults(kind, held)] if wrong else ["right"]
+            found.append(f"{name}: {' | '.join(faults) or wrong[0].first_number()}")
         return found if len(found) > 1 else []
 
     def note_on(self, kind: Kind, dumps: List[Dump]) -> str:
         """A likely cause of a step that nothing explains."""
-        alone = [replace(dump, got={k: v for k, v in dump.got.items() if k != "loss"}) for dump in dumps]
-        if any("loss" in dump.got for dump in dumps) and is_right(kind, alone):
+        has_loss = any("loss" in dump.got for dump in dumps)
+        if has_loss and is_right(kind, [with_gradients(dump, 1.0, False) for dump in dumps]):
             return LOSS_ALONE
         if torch.distributed.is_available() and torch.distributed.is_initialized() and not self.is_spread():
             return UNWRAPPED
-        return scaled_gradients(kind, dumps) or NOT_LINEAR
+        times = times_right(kind, dumps[0])
+        if has_loss and times and is_right(kind, [with_gradients(dump, 1 / times, True) for dump in dumps]):
+            return SCALED.format(times)
+        return NOT_LINEAR
 
     def fitting(self) -> List[str]:
-        """The kinds as which the step is right."""
-        found = []
-        for name in KINDS:
-            try:
-                found += [name] if self.verdict(name).state == "right" else []
-            except CannotJudge:
-                continue
-        return found
+        """Returns the kinds as which the step is right. CannotJudge: it can be judged as no kind."""
+        return [verdict.kind.name for verdict in right_kinds(self.verdict)]
 
 
-def scaled_gradients(kind: Kind, dumps: List[Dump]) -> str:
-    """A note, if the loss is right and the gradients are but for one factor."""
-    factors: Dict[str, float] = {}
-    for dump in dumps:
-        right = outputs(kind, dump.x)
-        got, want = (
-            torch.cat([of[name].double().flatten() for name in dump.got if name != "loss"]) for of in (dump.got, right)
-        )
-        c = float((got * want).sum() / want.square().sum())
-        is_multiple = abs(c - 1) > SMALL and float((got - c * want).norm()) <= SMALL * float(got.norm())
-        loss = right["loss"]
-        if not is_multiple or "loss" not in dump.got or abs(float(dump.got["loss"] - loss)) > SMALL * abs(float(loss)):
-            return ""
-        factors[dump.name] = c
-    return (
-        f"the gradients are {factors['c']:.6g} times the right ones, and the loss is not: leave a GradScaler out of the "
-        "step, and look for a hook or a function of autograd that scales them"
-    )
+def with_gradients(dump: Dump, times: float, has_loss: bool) -> Dump:
+    """Returns the dump with its gradients multiplied by a number, with or without its loss."""
+    got = {name: value if name == "loss" else value * times for name, value in dump.got.items()}
+    noise = {name: value if name == "loss" else value * abs(times) for name, value in dump.noise.items()}
+    return replace(dump, got=got if has_loss else {k: v for k, v in got.items() if k != "loss"}, noise=noise)
 
 
-def record(
-    model: nn.Module,
-    coefficient: Coefficient = None,
-    value: Optional[float] = None,
-    routers: Optional[Named] = None,
-    top_k: Optional[int] = None,
-    sequences: Optional[int] = None,
-) -> Recorded:
-    """For `with`; see the head of this file.
+def times_right(kind: Kind, dump: Dump) -> float:
+    """Returns the number that brings the right gradients nearest to those of the dump."""
+    right = outputs(kind, dump.x)
+    names = [name for name in dump.got if name != "loss"]
+    got, want = (torch.cat([of[name].double().flatten() for name in names]) for of in (dump.got, right))
+    return float((got * want).sum() / want.square().sum())
 
-    coefficient: the name of the attribute of model, its modules or their config that has it ("router_aux_loss_coef"), a
-        path ("config.moe.alpha"), or a function that sets it; None: the usual names are tried. value: c; None: as it is.
-    routers: modules with a `weight` [n, d] that are called with the tokens, or names of such weights; None: those of the
-        families that couplet knows. top_k: K; None: from the model's config.
-    sequences: how many the step has in one process; None: counted by the batches."""
-    return Recorded(model, coefficient, value, routers, top_k, sequences)
+
+record = Recorded  # certify.record(model), as certify.certify(function)

@@ -1,9 +1,10 @@
-"""Every kind of loss that can be judged, once."""
+"""The list of all kinds of loss that can be judged."""
 
 from __future__ import annotations
 
 from typing import Dict
 
+from .._import import CannotJudge
 from .._kind import Kind
 from . import balance, bias, erc, experts, logits, rows
 
@@ -20,3 +21,10 @@ KINDS: Dict[str, Kind] = {
         experts.AOE,
     )
 }
+
+
+def kind_of(name: str) -> Kind:
+    """Returns the kind of this name. CannotJudge: there is none."""
+    if name not in KINDS:
+        raise CannotJudge(f"there is no kind of loss {name}: {', '.join(KINDS)}")
+    return KINDS[name]

@@ -10,13 +10,20 @@ from torch import Tensor
 
 from .._kind import Case, Has, Kind
 from . import balance
-from .layers import over_layers
+
+
+def over_layers(x: Case, has: Has, each: Tensor, summed: bool = False) -> Tensor:
+    """Returns the loss [] of the losses of layers [L]: their sum if `summed`, else their mean."""
+    each = each[-1:] if has("last_layer") else each[:1] if has("first_layer") else each
+    summed = has("layers_summed") or summed and not has("layers_averaged")
+    return x.times * (each.sum() if summed else each.mean())
+
 
 # ---- the squared log-sum-exp of a token's logits, mean over tokens ----
 
 
 def tokens_squared(x: Case, has: Has, z: Tensor) -> Tensor:
-    """[L,T]: what a token adds."""
+    """Returns the squared log-sum-exp of each token, [L,T]."""
     if has("over_chosen") or has("unchosen_zeroed"):
         others = balance.pick(x, z.detach(), x.top_k or z.shape[-1]) == 0
         z = z.masked_fill(others, -math.inf if has("over_chosen") else 0.0)
@@ -31,7 +38,7 @@ def tokens_squared(x: Case, has: Has, z: Tensor) -> Tensor:
 
 
 def z_of_layers(x: Case, has: Has) -> Tensor:
-    """[L]"""
+    """Returns the loss of each layer, [L], without the coefficient."""
     z: Tensor = x.logits.softmax(-1) if has("after_softmax") else x.logits
     z = z.log_softmax(-1) if has("after_log_softmax") else z
     if has("padding_zeroed") and x.mask is not None:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from .._kind import Case, Has, Kind, generator
-from .layers import over_layers
+from .logits import over_layers
 
 
 def gram(x: Case, has: Has, unit_rows: bool) -> Tensor:
-    """R R^T - I [L,n,n], of rows of length 1 or as they are."""
+    """Returns R R^T - I, [L,n,n], of rows that are divided by their lengths if `unit_rows`."""
     R: Tensor = x.router
     if has("rows_normalised") or unit_rows and not has("rows_not_normalised"):
         length = R.norm(dim=-2 if has("columns_normalised") else -1, keepdim=True)
@@ -26,7 +26,7 @@ def gram(x: Case, has: Has, unit_rows: bool) -> Tensor:
 
 
 def loss_of(unit_rows: bool, squares: bool, mean: bool) -> Any:
-    """A reference: entries of R R^T - I, squared or absolute, their mean or their sum, and the mean over layers."""
+    """Returns a reference: the mean or the sum of the squared or absolute entries of R R^T - I, and its mean over layers."""
 
     def reference(x: Case, has: Has) -> Tensor:
         E = gram(x, has, unit_rows)
