@@ -246,8 +246,8 @@ static cpl_status check_router(const cpl_model_settings *c)
 {
     if (c->router_bias && !cpl_router_of(c)->allows_bias)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "model.router_bias is true, but model.router is %s: the bias is added to "
-                        "sigmoid scores, each of which is independent",
+                        "model.router_bias is true, but model.router is %s, which has no bias: "
+                        "model.router=sigmoid has one",
                         cpl_router_of(c)->name);
     if (c->aoe_rank != CPL_UNSET && !factorised(c))
         return CPL_FAIL(CPL_ERR_INPUT,

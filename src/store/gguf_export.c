@@ -94,14 +94,13 @@ static cpl_status find_form(graph *out, const cpl_model_settings *c, const char 
     const bool sigmoid = cpl_router_of(c)->scores == CPL_SCORES_SIGMOID;
     if (!cpl_router_of(c)->has_rows)
         return refuse(folder, "its experts are chosen by their own norms (Autonomy-of-Experts)");
+    CPL_ASSERT(sigmoid || cpl_router_of(c)->scores == CPL_SCORES_SOFTMAX);
     if (c->n_shared > 0) return refuse(folder, "it has shared experts (n_shared_experts)");
     if (!isnan(c->clip_qkv)) return refuse(folder, "it clamps queries, keys and values (clip_qkv)");
     if (sigmoid && !c->norm_topk)
         return refuse(folder, "its sigmoid scores are not divided by their sum (norm_topk_prob)");
-    if (c->norm_topk)
-        *out = (graph){"minimax-m2", sigmoid ? GATING_SIGMOID : GATING_SOFTMAX, true, 1};
-    else
-        *out = (graph){"olmoe", 0, false, c->n_heads / c->n_kv_heads};
+    *out = c->norm_topk ? (graph){"minimax-m2", sigmoid ? GATING_SIGMOID : GATING_SOFTMAX, true, 1}
+                        : (graph){"olmoe", 0, false, c->n_heads / c->n_kv_heads};
     return CPL_OK;
 }
 

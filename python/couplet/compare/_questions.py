@@ -77,7 +77,7 @@ def _answers(task: "dict[str, Any]", metric: str) -> "dict[str, bool]":
     """Whether each sample is right, by id. An id may be a text or a number."""
     answers = {}
     for sample in task["samples"]:
-        correct = sample["correct"]
+        correct = sample.get("correct")
         correct = correct.get(metric) if isinstance(correct, dict) else correct
         if isinstance(correct, bool) or is_number(correct):
             answers[json.dumps(sample["id"])] = bool(correct > 0.5)
