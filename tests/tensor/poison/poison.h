@@ -57,6 +57,15 @@ typedef struct cpl_poison_list {
 } cpl_poison_list;
 void cpl_poison_apart(cpl_poison_list outputs, cpl_poison_list inputs);
 
+/* Calls an operation of the inner backend with the scratch of `be`, poisoned first, and takes over the
+ * failure that the operation leaves. */
+#define CPL_POISON_CALL(operation, ...)                                                            \
+    do {                                                                                           \
+        cpl_backend inner_ = cpl_poison_begin(be);                                                 \
+        inner_.ops->operation(&inner_, __VA_ARGS__);                                               \
+        cpl_poison_end(be, &inner_);                                                               \
+    } while (0)
+
 #define CPL_POISON_LIST(...)                                                                       \
     (cpl_poison_list)                                                                              \
     {                                                                                              \

@@ -8,10 +8,8 @@ void cpl_poison_erc_nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
     cpl_poison_holds(eps, CPL_F32, R.shape[0]);
     cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(eps), CPL_POISON_LIST(R));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(eps);
-    inner.ops->erc.nearest(&inner, eps, R);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(erc.nearest, eps, R);
 }
 
 void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl_rng_key key,
@@ -20,10 +18,8 @@ void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl
     cpl_poison_fits(delta, CPL_F32, delta.shape[0], delta.shape[1]);
     cpl_poison_holds(eps, CPL_F32, delta.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(delta), CPL_POISON_LIST(eps));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(delta);
-    inner.ops->erc.noise(&inner, delta, eps, key, draw);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(erc.noise, delta, eps, key, draw);
 }
 
 /* The inner backend as it is: its scratch is not to be touched between the phases. */

@@ -22,31 +22,25 @@ static void check_gemm(const cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_te
 void cpl_poison_gemm(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                      cpl_tensor b, float beta)
 {
-    cpl_backend inner = cpl_poison_begin(be);
     check_gemm(be, c, ta, a, tb, b, beta);
-    inner.ops->gemm(&inner, c, ta, a, tb, b, beta);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(gemm, c, ta, a, tb, b, beta);
 }
 
 void cpl_poison_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, cpl_trans tb,
                          cpl_tensor b, float beta)
 {
-    cpl_backend inner = cpl_poison_begin(be);
     check_gemm(be, c, ta, a, tb, b, beta);
-    inner.ops->gemm_f32(&inner, c, ta, a, tb, b, beta);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(gemm_f32, c, ta, a, tb, b, beta);
 }
 
 void cpl_poison_linear_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dw, cpl_tensor dy,
                                 cpl_tensor x, cpl_tensor w, float beta)
 {
-    cpl_backend inner = cpl_poison_begin(be);
     CPL_ASSERT(dx.dtype == CPL_F32 && dw.dtype == CPL_F32);
     check_gemm(be, dx, CPL_AS_IS, dy, CPL_AS_IS, w, beta);
     check_gemm(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
     cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(dw, x));
-    inner.ops->linear_backward(&inner, dx, dw, dy, x, w, beta);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(linear_backward, dx, dw, dy, x, w, beta);
 }
 
 /* ---- attention ---- */
@@ -75,11 +69,9 @@ void cpl_poison_attention(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_t
     cpl_poison_activation(be, out, cpl_tensor_rows(q), cpl_tensor_cols(q));
     cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
     cpl_poison_apart(CPL_POISON_LIST(out, lse), CPL_POISON_LIST(q, k, v, doc_start));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(out);
     cpl_poison_set(lse);
-    inner.ops->attention(&inner, out, lse, q, k, v, doc_start, shape);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(attention, out, lse, q, k, v, doc_start, shape);
 }
 
 /* Segments lie in q and in key_row, and share no row of either. */
@@ -113,14 +105,12 @@ void cpl_poison_attention_segments(cpl_backend *be, cpl_tensor out, cpl_tensor q
     cpl_poison_fits(segments.at, CPL_I32, segments.at.shape[0], 4);
     check_segments(q, segments);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(q, k, v, segments.key_row));
-    cpl_backend inner = cpl_poison_begin(be);
     for (int64_t i = 0; i < segments.at.shape[0]; i++) {
         const cpl_segment *at = &list[i];
         cpl_poison_set(cpl_tensor_2d(cpl_f32(out) + at->first * cpl_tensor_cols(out), CPL_F32,
                                      at->n_queries, cpl_tensor_cols(out)));
     }
-    inner.ops->attention_segments(&inner, out, q, k, v, segments);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(attention_segments, out, q, k, v, segments);
 }
 
 void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk, cpl_tensor dv,
@@ -138,12 +128,10 @@ void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk
     cpl_poison_holds(lse, CPL_F32, shape.batch * shape.n_heads * shape.n_queries);
     cpl_poison_apart(CPL_POISON_LIST(dq, dk, dv),
                      CPL_POISON_LIST(dout, out, lse, q, k, v, doc_start));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(dq);
     cpl_poison_set(dk);
     cpl_poison_set(dv);
-    inner.ops->attention_backward(&inner, dq, dk, dv, dout, out, lse, q, k, v, doc_start, shape);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(attention_backward, dq, dk, dv, dout, out, lse, q, k, v, doc_start, shape);
 }
 
 /* ---- experts ---- */
@@ -187,12 +175,10 @@ void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tens
     cpl_poison_apart(CPL_POISON_LIST(y, gate, up),
                      CPL_POISON_LIST(x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
     cpl_poison_set(gate);
     cpl_poison_set(up);
-    inner.ops->experts(&inner, y, gate, up, x, hidden, weight, plan, w);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(experts, y, gate, up, x, hidden, weight, plan, w);
 }
 
 /* gate and up are worth nothing afterwards, and are made to look it. */
@@ -219,14 +205,12 @@ void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhid
     cpl_poison_apart(CPL_POISON_LIST(dx, dhidden, dweight, dw.w_gate, dw.w_up, dw.w_down, gate, up),
                      CPL_POISON_LIST(dy, x, hidden, weight, w.w_gate, w.w_up, w.w_down, plan.offset,
                                      plan.token, plan.row));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(dweight);
     cpl_poison_set(dhidden);
-    inner.ops->experts_backward(&inner, dx, dhidden, dweight, dw, dy, gate, up, x, hidden, weight,
-                                plan, w);
+    CPL_POISON_CALL(experts_backward, dx, dhidden, dweight, dw, dy, gate, up, x, hidden, weight,
+                    plan, w);
     cpl_poison_set(gate);
     cpl_poison_set(up);
-    cpl_poison_end(be, &inner);
 }
 
 void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
@@ -244,9 +228,7 @@ void cpl_poison_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl_tensor n
     cpl_poison_apart(CPL_POISON_LIST(hidden), CPL_POISON_LIST(norm, dnorm, dchosen, expert,
                                                               plan.offset, plan.token, plan.row));
     CPL_ASSERT(hidden.storage != NULL);
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->hidden_backward(&inner, hidden, norm, dnorm, dchosen, expert, plan);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(hidden_backward, hidden, norm, dnorm, dchosen, expert, plan);
 }
 
 /* ---- cross-entropy ---- */
@@ -267,10 +249,8 @@ void cpl_poison_xent(cpl_backend *be, cpl_tensor nll, cpl_tensor x, cpl_tensor h
 {
     check_xent(be, nll, x, head, target);
     cpl_poison_apart(CPL_POISON_LIST(nll), CPL_POISON_LIST(x, head, target));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(nll);
-    inner.ops->xent(&inner, nll, x, head, target);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(xent, nll, x, head, target);
 }
 
 void cpl_poison_log_probs(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cpl_tensor row,
@@ -284,10 +264,8 @@ void cpl_poison_log_probs(cpl_backend *be, cpl_tensor out, cpl_tensor logits, cp
     cpl_poison_in_range(row, 0, logits.shape[0]);
     cpl_poison_in_range(id, 0, logits.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(logits, row, id));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(out);
-    inner.ops->log_probs(&inner, out, logits, row, id);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(log_probs, out, logits, row, id);
 }
 
 void cpl_poison_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
@@ -297,9 +275,7 @@ void cpl_poison_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_t
     cpl_poison_fits(dx, CPL_F32, x.shape[0], x.shape[1]);
     cpl_poison_fits(dhead, CPL_F32, head.shape[0], head.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(nll, dx, dhead), CPL_POISON_LIST(x, head, target));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(nll);
     cpl_poison_set(dx);
-    inner.ops->xent_train(&inner, nll, dx, dhead, x, head, target, scale);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(xent_train, nll, dx, dhead, x, head, target, scale);
 }

@@ -15,14 +15,12 @@ void cpl_poison_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_ten
     if (how.bias.storage) cpl_poison_holds(how.bias, CPL_F32, n);
     cpl_poison_apart(CPL_POISON_LIST(probs, lse, expert, weight),
                      CPL_POISON_LIST(logits, how.bias));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(probs);
     cpl_poison_set(lse);
     cpl_poison_set(expert);
     cpl_poison_set(weight);
-    inner.ops->route(&inner, probs, lse, expert, weight, logits, how);
+    CPL_POISON_CALL(route, probs, lse, expert, weight, logits, how);
     cpl_poison_in_range(expert, 0, n);
-    cpl_poison_end(be, &inner);
 }
 
 void cpl_poison_route_stats(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_prob, cpl_tensor z,
@@ -40,13 +38,11 @@ void cpl_poison_route_stats(cpl_backend *be, cpl_tensor counts, cpl_tensor mean_
     cpl_poison_in_range(expert, 0, n);
     cpl_poison_apart(CPL_POISON_LIST(counts, mean_prob, z, entropy),
                      CPL_POISON_LIST(probs, lse, expert));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(counts);
     cpl_poison_set(mean_prob);
     cpl_poison_set(z);
     cpl_poison_set(entropy);
-    inner.ops->route_stats(&inner, counts, mean_prob, z, entropy, probs, lse, expert, sigmoid);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(route_stats, counts, mean_prob, z, entropy, probs, lse, expert, sigmoid);
 }
 
 void cpl_poison_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
@@ -66,11 +62,9 @@ void cpl_poison_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl_tensor d
     CPL_ASSERT(!how.sigmoid || z_scale == 0);
     cpl_poison_apart(CPL_POISON_LIST(dlogits),
                      CPL_POISON_LIST(dweight, probs, lse, expert, weight, counts));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(dlogits);
-    inner.ops->route_backward(&inner, dlogits, dweight, probs, lse, expert, weight, counts,
-                              balance_scale, z_scale, how);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(route_backward, dlogits, dweight, probs, lse, expert, weight, counts,
+                    balance_scale, z_scale, how);
 }
 
 void cpl_poison_balance_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, float rate)
@@ -79,9 +73,7 @@ void cpl_poison_balance_bias(cpl_backend *be, cpl_tensor bias, cpl_tensor load, 
     cpl_poison_holds(bias, CPL_F32, n);
     cpl_poison_holds(load, CPL_F32, n);
     cpl_poison_apart(CPL_POISON_LIST(bias), CPL_POISON_LIST(load));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->balance_bias(&inner, bias, load, rate);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(balance_bias, bias, load, rate);
 }
 
 void cpl_poison_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_tensor dR, cpl_tensor R,
@@ -92,9 +84,7 @@ void cpl_poison_orthogonality(cpl_backend *be, cpl_tensor loss, cpl_tensor dR, c
     cpl_poison_fits(R, CPL_F32, R.shape[0], R.shape[1]);
     if (dR.storage) cpl_poison_fits(dR, CPL_F32, R.shape[0], R.shape[1]);
     cpl_poison_apart(CPL_POISON_LIST(loss, dR), CPL_POISON_LIST(R));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->orthogonality(&inner, loss, dR, R, scale);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(orthogonality, loss, dR, R, scale);
 }
 
 void cpl_poison_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, int64_t n_experts)
@@ -106,11 +96,9 @@ void cpl_poison_dispatch(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert, 
     cpl_poison_fits(expert, CPL_I32, T, K);
     cpl_poison_in_range(expert, 0, n_experts);
     cpl_poison_apart(CPL_POISON_LIST(plan.offset, plan.token, plan.row), CPL_POISON_LIST(expert));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(plan.offset);
     cpl_poison_set(plan.token);
     cpl_poison_set(plan.row);
-    inner.ops->dispatch(&inner, plan, expert, n_experts);
+    CPL_POISON_CALL(dispatch, plan, expert, n_experts);
     cpl_poison_plan(plan, T, K, n_experts);
-    cpl_poison_end(be, &inner);
 }

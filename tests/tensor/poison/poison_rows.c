@@ -10,11 +10,9 @@ void cpl_poison_rms_norm(cpl_backend *be, cpl_tensor y, cpl_tensor inv, cpl_tens
     cpl_poison_holds(inv, CPL_F32, T);
     cpl_poison_holds(weight, CPL_F32, d);
     cpl_poison_apart(CPL_POISON_LIST(y, inv), CPL_POISON_LIST(x, weight));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
     cpl_poison_set(inv);
-    inner.ops->rms_norm(&inner, y, inv, x, weight, eps);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(rms_norm, y, inv, x, weight, eps);
 }
 
 /* dx may be dy. */
@@ -33,9 +31,7 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
     if (dx.storage != dy.storage)
         cpl_poison_apart(CPL_POISON_LIST(dx, dweight), CPL_POISON_LIST(dy));
     if (beta == 0 && dx.storage != dy.storage) cpl_poison_set(dx);
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->rms_norm_backward(&inner, dx, dweight, dy, x, weight, inv, beta);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(rms_norm_backward, dx, dweight, dy, x, weight, inv, beta);
 }
 
 /* y is poisoned unless it is x itself; a part of x it must not be. */
@@ -51,10 +47,8 @@ static void poison_unless_same(const cpl_backend *be, cpl_tensor y, cpl_tensor x
 void cpl_poison_clamp(cpl_backend *be, cpl_tensor y, cpl_tensor x, float limit)
 {
     CPL_ASSERT(limit >= 0);
-    cpl_backend inner = cpl_poison_begin(be);
     poison_unless_same(be, y, x);
-    inner.ops->clamp(&inner, y, x, limit);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(clamp, y, x, limit);
 }
 
 void cpl_poison_clamp_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
@@ -62,39 +56,31 @@ void cpl_poison_clamp_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cp
 {
     cpl_poison_holds(dy, CPL_F32, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(x));
-    cpl_backend inner = cpl_poison_begin(be);
     poison_unless_same(be, dx, dy);
-    inner.ops->clamp_backward(&inner, dx, dy, x, limit);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(clamp_backward, dx, dy, x, limit);
 }
 
 void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
     cpl_poison_fits(y, CPL_F32, x.shape[0], x.shape[1]);
     cpl_poison_is_float(x);
-    cpl_backend inner = cpl_poison_begin(be);
     poison_unless_same(be, y, x);
-    inner.ops->centre(&inner, y, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(centre, y, x);
 }
 
 void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
 {
     cpl_poison_holds(y, y.dtype == CPL_F64 ? CPL_F64 : CPL_F32, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->add(&inner, y, x, scale);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(add, y, x, scale);
 }
 
 void cpl_poison_fill(cpl_backend *be, cpl_tensor y, float value)
 {
     cpl_poison_holds(y, y.dtype, cpl_tensor_count(y));
     CPL_ASSERT(y.dtype != CPL_BF16);
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
-    inner.ops->fill(&inner, y, value);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(fill, y, value);
 }
 
 void cpl_poison_copy(cpl_backend *be, cpl_tensor y, cpl_tensor x)
@@ -103,10 +89,8 @@ void cpl_poison_copy(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     cpl_poison_is_float(y);
     cpl_poison_holds(y, y.dtype, cpl_tensor_count(x));
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(x));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
-    inner.ops->copy(&inner, y, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(copy, y, x);
 }
 
 void cpl_poison_embed(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tensor ids)
@@ -115,10 +99,8 @@ void cpl_poison_embed(cpl_backend *be, cpl_tensor y, cpl_tensor table, cpl_tenso
     cpl_poison_activation(be, y, cpl_tensor_count(ids), table.shape[1]);
     cpl_poison_in_range(ids, 0, table.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(table, ids));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
-    inner.ops->embed(&inner, y, table, ids);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(embed, y, table, ids);
 }
 
 void cpl_poison_embed_backward(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy, cpl_tensor ids)
@@ -127,18 +109,14 @@ void cpl_poison_embed_backward(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy
     cpl_poison_fits(dtable, CPL_F32, dtable.shape[0], dtable.shape[1]);
     cpl_poison_in_range(ids, 0, dtable.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(dtable), CPL_POISON_LIST(dy, ids));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->embed_backward(&inner, dtable, dy, ids);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(embed_backward, dtable, dy, ids);
 }
 
 void cpl_poison_rope_table(cpl_backend *be, cpl_tensor table, float theta)
 {
     CPL_ASSERT(table.rank == 3 && table.shape[2] == 2 && theta > 0);
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(table);
-    inner.ops->rope_table(&inner, table, theta);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(rope_table, table, theta);
 }
 
 void cpl_poison_rope(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
@@ -149,9 +127,7 @@ void cpl_poison_rope(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_
     CPL_ASSERT(first >= 0 && first + n_queries <= table.shape[0]);
     cpl_poison_activation(be, x, cpl_tensor_rows(x), n_heads * table.shape[1] * 2);
     cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->rope(&inner, x, table, n_heads, n_queries, first, direction);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(rope, x, table, n_heads, n_queries, first, direction);
 }
 
 void cpl_poison_rope_at(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t n_heads,
@@ -162,9 +138,7 @@ void cpl_poison_rope_at(cpl_backend *be, cpl_tensor x, cpl_tensor table, int64_t
     cpl_poison_holds(position, CPL_I32, cpl_tensor_rows(x));
     cpl_poison_in_range(position, 0, table.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(x), CPL_POISON_LIST(table, position));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->rope_at(&inner, x, table, n_heads, position);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(rope_at, x, table, n_heads, position);
 }
 
 /* ---- whole tensors: sums, optimizer, random numbers, drawing ---- */
@@ -173,18 +147,14 @@ void cpl_poison_sum(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->sum(&inner, out, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(sum, out, x);
 }
 
 void cpl_poison_count_negative(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->count_negative(&inner, out, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(count_negative, out, x);
 }
 
 void cpl_poison_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
@@ -192,9 +162,7 @@ void cpl_poison_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
     cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->dot(&inner, out, x, y);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(dot, out, x, y);
 }
 
 void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
@@ -202,10 +170,8 @@ void cpl_poison_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
     cpl_poison_activation(be, x, cpl_tensor_rows(x), cpl_tensor_cols(x));
     cpl_poison_holds(out, CPL_F32, x.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(x));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(out);
-    inner.ops->row_norms(&inner, out, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(row_norms, out, x);
 }
 
 void cpl_poison_spectral_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
@@ -213,10 +179,8 @@ void cpl_poison_spectral_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x)
     cpl_poison_is_float(x);
     cpl_poison_holds(out, CPL_F32, x.shape[0]);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(x));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(out);
-    inner.ops->spectral_norms(&inner, out, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(spectral_norms, out, x);
 }
 
 void cpl_poison_own_responses(cpl_backend *be, cpl_tensor out, cpl_tensor rows, cpl_tensor x)
@@ -225,10 +189,8 @@ void cpl_poison_own_responses(cpl_backend *be, cpl_tensor out, cpl_tensor rows, 
     cpl_poison_holds(out, CPL_F32, x.shape[0]);
     cpl_poison_fits(rows, CPL_F32, x.shape[0], x.shape[2]);
     cpl_poison_apart(CPL_POISON_LIST(out), CPL_POISON_LIST(rows, x));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(out);
-    inner.ops->own_responses(&inner, out, rows, x);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(own_responses, out, rows, x);
 }
 
 void cpl_poison_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, cpl_tensor eps,
@@ -246,10 +208,8 @@ void cpl_poison_coupling_figures(cpl_backend *be, cpl_tensor out, cpl_tensor M, 
     cpl_poison_holds(gate_norm, CPL_F32, n);
     if (gate_spectral.storage) cpl_poison_holds(gate_spectral, CPL_F32, n);
     if (own.storage) cpl_poison_holds(own, CPL_F32, n);
-    cpl_backend inner = cpl_poison_begin(be);
-    inner.ops->coupling_figures(&inner, out, M, eps, R, rows, delta, gate_norm, gate_spectral, own,
-                                alpha, top_k);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(coupling_figures, out, M, eps, R, rows, delta, gate_norm, gate_spectral, own,
+                    alpha, top_k);
 }
 
 void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
@@ -263,21 +223,17 @@ void cpl_poison_adamw(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v,
     cpl_poison_holds(grad, CPL_F32, count);
     if (copy.storage) cpl_poison_holds(copy, CPL_BF16, count);
     cpl_poison_apart(CPL_POISON_LIST(p, m, v, copy), CPL_POISON_LIST(grad));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(copy);
-    inner.ops->adamw(&inner, p, m, v, copy, grad, coef, lr, decay, beta1, beta2, eps, correct1,
-                     correct2);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(adamw, p, m, v, copy, grad, coef, lr, decay, beta1, beta2, eps, correct1,
+                    correct2);
 }
 
 void cpl_poison_normal(cpl_backend *be, cpl_tensor y, float std, float cut, cpl_rng_key key,
                        int64_t first)
 {
     cpl_poison_holds(y, CPL_F32, cpl_tensor_count(y));
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(y);
-    inner.ops->normal(&inner, y, std, cut, key, first);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(normal, y, std, cut, key, first);
 }
 
 void cpl_poison_sample(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float temperature,
@@ -286,9 +242,7 @@ void cpl_poison_sample(cpl_backend *be, cpl_tensor id, cpl_tensor logits, float 
     cpl_poison_holds(id, CPL_I32, 1);
     cpl_poison_holds(logits, CPL_F32, cpl_tensor_count(logits));
     CPL_ASSERT(uniform >= 0 && uniform < 1);
-    cpl_backend inner = cpl_poison_begin(be);
     cpl_poison_set(id);
-    inner.ops->sample(&inner, id, logits, temperature, top_p, uniform);
-    cpl_poison_end(be, &inner);
+    CPL_POISON_CALL(sample, id, logits, temperature, top_p, uniform);
     cpl_poison_in_range(id, 0, cpl_tensor_count(logits));
 }
