@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "io/file.h"
+#include "io/json.h"
 #include "settings/yaml.h"
 
 enum { USUAL_WINDOW = 1024, USUAL_BATCH = 4096 };
@@ -253,23 +254,19 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
 static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_status status)
 {
     uint64_t weights = 0, bytes = 0, config = 0;
-    char hex[4][17];
     if (cpl_gather_is_alone(r->group)) return status;
     if (status == CPL_OK) status = cpl_hf_identify(r->hf, &weights, &bytes, &config);
     const size_t ids_bytes = (size_t)texts->ids.count * sizeof *texts->ids.at;
-    const uint64_t sums[4] = {weights, config, cpl_tokenizer_hash(r->tokenizer),
-                              XXH3_64bits(texts->ids.at, ids_bytes)};
-    for (int i = 0; i < 4; i++)
-        snprintf(hex[i], sizeof hex[i], "%016llx", (unsigned long long)sums[i]);
     return cpl_gather_equal(
         r->group, status,
-        json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:s,s:i}", "the version of the program",
-                  COUPLET_VERSION, "the check sum of the weights", hex[0],
-                  "the check sum of config.json", hex[1], "the check sum of the tokenizer", hex[2],
-                  "the check sum of the text", hex[3], "the window", (json_int_t)r->window,
-                  "the number of documents", (json_int_t)texts->n_documents,
-                  "the device (compute.device)", r->be.device, "the number of threads",
-                  r->be.n_threads));
+        json_pack("{s:s,s:o,s:o,s:o,s:o,s:I,s:I,s:s,s:i}", "the version of the program",
+                  COUPLET_VERSION, "the check sum of the weights", cpl_json_hash(weights),
+                  "the check sum of config.json", cpl_json_hash(config),
+                  "the check sum of the tokenizer", cpl_json_hash(cpl_tokenizer_hash(r->tokenizer)),
+                  "the check sum of the text", cpl_json_hash(XXH3_64bits(texts->ids.at, ids_bytes)),
+                  "the window", (json_int_t)r->window, "the number of documents",
+                  (json_int_t)texts->n_documents, "the device (compute.device)", r->be.device,
+                  "the number of threads", r->be.n_threads));
 }
 
 /* Reads this rank's batch of the round that begins at window `*at`. Sets `*at` to the round's

@@ -75,51 +75,44 @@ static json_t *list_of(const cpl_strings *strings)
 
 /* Makes an object, owned by the caller, with all values that must be equal on all ranks, by
  * name. */
-static cpl_status describe(json_t **out, const cpl_settings *settings, json_t *made_with,
-                           uint64_t data)
+static cpl_status describe(json_t **out, const cpl_settings *s, json_t *made_with, uint64_t data)
 {
-    char hex[17];
-    *out = NULL;
-    CPL_TRY(cpl_resume_settings(out, settings));
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)data);
-    bool set = json_object_update(*out, made_with) == 0;
-    set = set && json_object_set_new(*out, "the fingerprint of the data", json_string(hex)) == 0;
-    set = set && json_object_set_new(*out, "dist.expert_parallel",
-                                     json_integer(settings->dist.expert_parallel)) == 0;
-    set =
-        set && json_object_set_new(*out, "dist.overlap", json_boolean(settings->dist.overlap)) == 0;
-    set = set && json_object_set_new(*out, "log.every", json_integer(settings->log.every)) == 0;
-    set = set && json_object_set_new(*out, "eval.every", json_integer(settings->eval.every)) == 0;
-    set = set && json_object_set_new(*out, "eval.max_sequences",
-                                     json_integer(settings->eval.max_sequences)) == 0;
-    set = set && json_object_set_new(*out, "eval.tasks_every",
-                                     json_integer(settings->eval.tasks_every)) == 0;
-    set = set && json_object_set_new(*out, "checkpoint.every",
-                                     json_integer(settings->checkpoint.every)) == 0;
-    set = set && json_object_set_new(*out, "checkpoint.keep",
-                                     json_integer(settings->checkpoint.keep)) == 0;
-    set = set && json_object_set_new(*out, "dist.timeout", json_real(settings->dist.timeout)) == 0;
-    set = set && json_object_set_new(*out, "eval.tasks_limit",
-                                     json_integer(settings->eval.tasks_limit)) == 0;
-    set = set && json_object_set_new(*out, "train.micro_batch",
-                                     json_integer(settings->train.micro_batch)) == 0;
-    set = set && json_object_set_new(*out, "eval.prompt_tokens",
-                                     json_integer(settings->eval.prompt_tokens)) == 0;
-    set = set && json_object_set_new(*out, "eval.prompts", list_of(&settings->eval.prompts)) == 0;
-    set = set && json_object_set_new(*out, "eval.tasks", list_of(&settings->eval.tasks)) == 0;
-    return set ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks");
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"dist.expert_parallel", s->dist.expert_parallel},
+                   {"log.every", s->log.every},
+                   {"eval.every", s->eval.every},
+                   {"eval.max_sequences", s->eval.max_sequences},
+                   {"eval.tasks_every", s->eval.tasks_every},
+                   {"checkpoint.every", s->checkpoint.every},
+                   {"checkpoint.keep", s->checkpoint.keep},
+                   {"eval.tasks_limit", s->eval.tasks_limit},
+                   {"train.micro_batch", s->train.micro_batch},
+                   {"eval.prompt_tokens", s->eval.prompt_tokens}};
+    *out        = NULL;
+    CPL_TRY(cpl_resume_settings(out, s));
+    bool failed = json_object_update(*out, made_with) != 0;
+    cpl_json_put(&failed, *out, "the fingerprint of the data", cpl_json_hash(data));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        cpl_json_put(&failed, *out, numbers[i].name, json_integer(numbers[i].value));
+    cpl_json_put(&failed, *out, "dist.overlap", json_boolean(s->dist.overlap));
+    cpl_json_put(&failed, *out, "dist.timeout", json_real(s->dist.timeout));
+    cpl_json_put(&failed, *out, "eval.prompts", list_of(&s->eval.prompts));
+    cpl_json_put(&failed, *out, "eval.tasks", list_of(&s->eval.tasks));
+    return failed ? CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the settings of the ranks")
+                  : CPL_OK;
 }
 
 cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_hf *from)
 {
     uint64_t weights  = 0, bytes, config;
-    char hex[17]      = "none";
     cpl_status status = CPL_OK;
     if (world->size == 1) return CPL_OK;
     if (from) status = cpl_hf_identify(from, &weights, &bytes, &config);
-    if (from) snprintf(hex, sizeof hex, "%016llx", (unsigned long long)weights);
-    return cpl_gather_equal(
-        world, status, json_pack("{s:s}", "the fingerprint of the initial weights (--from)", hex));
+    return cpl_gather_equal(world, status,
+                            json_pack("{s:o}", "the fingerprint of the initial weights (--from)",
+                                      from ? cpl_json_hash(weights) : json_string("none")));
 }
 
 cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings, json_t *made_with,

@@ -238,7 +238,7 @@ done:
     return status;
 }
 
-/* Whether the run has a checkpoint, as rank 0 sees it, so that all ranks act alike. */
+/* Returns whether the run has a checkpoint, as rank 0 sees it, so that all ranks act alike. */
 static bool has_checkpoint(const cpl_trainer *t)
 {
     int32_t found = cpl_trainer_leads(t) && cpl_run_dir_has_checkpoint(t->run.folder);
@@ -504,19 +504,18 @@ void cpl_trainer_close(cpl_trainer *t)
  * settings cannot be written. */
 static json_t *state_of(const cpl_trainer *t)
 {
-    char fingerprint[17];
     json_t *settings = NULL;
-    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)t->data.fingerprint);
     if (cpl_resume_settings(&settings, t->settings) != CPL_OK) {
         json_decref(settings);
         return NULL;
     }
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:o, s:O}", "format", 1, "tokens",
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:O}", "format", 1, "tokens",
                      (json_int_t)(t->done * t->settings->data.batch_tokens), "adam_steps",
                      (json_int_t)t->optimizer.count, "skipped", (json_int_t)t->skipped,
                      "skipped_in_row", (json_int_t)t->skipped_in_row, "metrics_lines",
                      (json_int_t)t->run.lines, "grad_norm_max", t->grad_norm_max, "data",
-                     fingerprint, "settings", settings, "made_with", t->made_with);
+                     cpl_json_hash(t->data.fingerprint), "settings", settings, "made_with",
+                     t->made_with);
 }
 
 /* Syncs the metrics first, so that a checkpoint is never newer than the metrics on the disk. */
