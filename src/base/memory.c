@@ -43,7 +43,7 @@ double cpl_memory_field(const char *text, const char *key)
     return -1;
 }
 
-/* Whether `word` is an item of a comma-separated list that ends at a colon. */
+/* Returns whether `word` is an item of a comma-separated list that ends at a colon. */
 static bool holds(const char *list, const char *word)
 {
     for (;; list++) {

@@ -66,7 +66,7 @@ const char *cpl_text_bytes(char out[32], double bytes);
  * overlong forms, surrogates and values above 10FFFF are. */
 int cpl_utf8_length(const unsigned char *s, size_t left);
 
-/* Whether all bytes are well-formed UTF-8. */
+/* Returns whether all bytes are well-formed UTF-8. */
 bool cpl_utf8_is(const char *bytes, size_t length);
 
 /* Length of the maximal ill-formed subsequence at `s` (WHATWG: the bytes that one U+FFFD

@@ -184,7 +184,7 @@ typedef struct continuing {
     int32_t *rows; /* [most, window] */
 } continuing;
 
-/* Whether a continuation continues after its new token. */
+/* Returns whether a continuation continues after its new token. */
 static bool goes_on(const continuing *c, live *one, int64_t index)
 {
     const cpl_lm_batch_callbacks *l = c->callbacks;

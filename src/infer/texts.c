@@ -73,7 +73,7 @@ static cpl_status make_room(cpl_texts *t)
     return CPL_OK;
 }
 
-/* Whether a source has reached its limits. Other sources may follow. */
+/* Returns whether a source has reached its limits. Other sources may follow. */
 static bool is_full(const work *w, int64_t source)
 {
     const cpl_texts_options *o = w->options;

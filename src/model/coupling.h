@@ -49,7 +49,7 @@ typedef struct cpl_coupling_noise {
  * exist. */
 CPL_NODISCARD cpl_status cpl_erc_check_layers(const cpl_erc_settings *erc, int64_t n_layers);
 
-/* Whether layer `layer` has the coupling loss. erc.layers must have been checked. */
+/* Returns whether layer `layer` has the coupling loss. erc.layers must have been checked. */
 bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer);
 
 /* Number of layers below n_layers that have the coupling loss. */

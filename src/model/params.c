@@ -52,7 +52,7 @@ int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
     return rank < 1 ? 1 : rank;
 }
 
-/* Whether the model's experts have factorised gates. */
+/* Returns whether the model's experts have factorised gates. */
 static bool factorised(const cpl_model_settings *c)
 {
     return cpl_router_of(c)->scores == CPL_SCORES_NORMS;

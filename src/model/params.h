@@ -60,8 +60,8 @@ int64_t cpl_model_kv_width(const cpl_model_settings *config);
 /* Total width of the shared experts; 0 if the model has none. */
 int64_t cpl_model_shared_width(const cpl_model_settings *config);
 
-/* Whether the model is an OLMoE, which other programs can load: a softmax router without any
- * extension. */
+/* Returns whether the model is an OLMoE, which other programs can load: a softmax router without
+ * any extension. */
 bool cpl_model_is_olmoe(const cpl_model_settings *config);
 
 /* The rank of Autonomy-of-Experts that keeps the number of parameters (docs/method.md 4.2):
@@ -79,11 +79,11 @@ cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param);
 /* Writes the Hugging Face name to `out`. `expert` is used only if the parameter is per expert. */
 void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 
-/* Whether the parameter has a gradient and AdamW updates it. */
+/* Returns whether the parameter has a gradient and AdamW updates it. */
 bool cpl_param_trains(const cpl_param *param);
 
-/* Whether products of another type than F32 read a copy of the parameter: true for all parameters
- * but the norms' weights and the router. */
+/* Returns whether products of another type than F32 read a copy of the parameter: true for all
+ * parameters but the norms' weights and the router. */
 bool cpl_param_has_copy(const cpl_param *param);
 
 /* Takes a whole set of `dtype` from the arena. The head is embed if tied. Tensors that the model

@@ -30,7 +30,7 @@ void cpl_alive_address_self(cpl_alive_address *address)
     address->process = (long)getpid();
 }
 
-/* Whether other hosts may reach this address. */
+/* Returns whether other hosts may reach this address. */
 static bool is_public(const struct ifaddrs *one)
 {
     if (!one->ifa_addr || !(one->ifa_flags & IFF_UP) || (one->ifa_flags & IFF_LOOPBACK))

@@ -15,13 +15,13 @@
 #include "base/text.h"
 #include "parallel/group.h"
 
-/* Whether this process is the only rank. */
+/* Returns whether this process is the only rank. */
 static inline bool cpl_gather_is_alone(const cpl_group *group)
 {
     return !group || group->size == 1;
 }
 
-/* Whether this process is rank 0, which prints and writes files. */
+/* Returns whether this process is rank 0, which prints and writes files. */
 static inline bool cpl_gather_is_first(const cpl_group *group)
 {
     return !group || group->rank == 0;

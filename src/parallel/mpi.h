@@ -24,8 +24,8 @@ int cpl_mpi_launched_rank(void);
 /* Number of ranks on this machine; 1 before cpl_mpi_start. */
 int cpl_mpi_local_ranks(void);
 
-/* Whether the launcher is an mpirun, which ends all processes when one of them fails. srun may
- * leave them running. */
+/* Returns whether the launcher is an mpirun, which ends all processes when one of them fails. srun
+ * may leave them running. */
 bool cpl_mpi_is_mpirun(void);
 
 /* The process of the mpirun that has started this rank, if both run on one machine; 0: no

@@ -14,7 +14,7 @@
 
 #include "tensor/formats.h"
 
-/* Whether cpl_encode supports the format. */
+/* Returns whether cpl_encode supports the format. */
 bool cpl_encode_knows(cpl_format format);
 
 /* Encodes `count` numbers, a multiple of the format's block (assert), into `out`. False if the

@@ -15,8 +15,8 @@
 
 struct cpl_backend;
 
-/* Whether the activation `a` uses the gate matrix, the up matrix, or a SiLU. Only CPL_ERC_OUTPUT
- * uses the down matrix. */
+/* Returns whether the activation `a` uses the gate matrix, the up matrix, or a SiLU. Only
+ * CPL_ERC_OUTPUT uses the down matrix. */
 static inline bool cpl_erc_has_gate(cpl_erc_activation a)
 {
     return a != CPL_ERC_UP;

@@ -40,7 +40,7 @@ CPL_NODISCARD cpl_status cpl_product_matrices(cpl_matrix c, cpl_trans ta, cpl_ma
  * their first use, so that a failure is reported early. Later calls do nothing. */
 CPL_NODISCARD cpl_status cpl_product_prepare(void);
 
-/* Whether oneDNN multiplies bf16 in hardware on this machine (AVX512-BF16 or AMX). */
+/* Returns whether oneDNN multiplies bf16 in hardware on this machine (AVX512-BF16 or AMX). */
 bool cpl_product_has_bf16(void);
 
 /* The version of oneDNN and the instruction set it has chosen, e.g. "2.6.3, avx512_core". */

@@ -145,13 +145,13 @@ static inline cpl_tensor cpl_tensor_over(cpl_tensor t, cpl_dtype dtype, int64_t 
     return matrix;
 }
 
-/* Whether the tensor is not none: the optional argument is given. */
+/* Returns whether the tensor is not none: the optional argument is given. */
 static inline bool cpl_tensor_is_there(cpl_tensor t)
 {
     return t.storage != NULL;
 }
 
-/* Whether both tensors begin at the same address. */
+/* Returns whether both tensors begin at the same address. */
 static inline bool cpl_tensor_is_same(cpl_tensor a, cpl_tensor b)
 {
     return a.storage == b.storage;

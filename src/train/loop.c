@@ -249,7 +249,8 @@ static cpl_status write_start_figures(cpl_trainer *t)
     return status;
 }
 
-/* Whether a checkpoint is due. While steps are skipped none is, so that good ones are kept. */
+/* Returns whether a checkpoint is due. While steps are skipped none is, so that good ones are
+ * kept. */
 static bool save_due(const cpl_trainer *t, bool ends)
 {
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);

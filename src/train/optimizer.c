@@ -65,7 +65,7 @@ typedef struct update {
     double correct1, correct2;
 } update;
 
-/* Whether train.router_lr applies to the slice. */
+/* Returns whether train.router_lr applies to the slice. */
 static bool is_router(const cpl_slice *x)
 {
     return x->param.layer >= 0 && x->param.offset == offsetof(cpl_layer_params, router);

@@ -29,8 +29,8 @@ CPL_NODISCARD cpl_status cpl_ranks_agree_on_weights(cpl_group *world, const cpl_
 CPL_NODISCARD cpl_status cpl_ranks_agree_on_run(cpl_group *world, const cpl_settings *settings,
                                                 json_t *made_with, uint64_t data);
 
-/* Whether a stop is requested on any rank (base/stop.h). If so, requests it on all ranks: with
- * SIGINT if every request is a SIGINT, else with SIGTERM. */
+/* Returns whether a stop is requested on any rank (base/stop.h). If so, requests it on all ranks:
+ * with SIGINT if every request is a SIGINT, else with SIGTERM. */
 bool cpl_ranks_are_stopped(cpl_group *world);
 
 /* CPL_ERR_STOPPED on all ranks if a stop is requested on any rank. */

@@ -15,8 +15,8 @@ static bool may_change(const cpl_setting *s)
            (strcmp(s->name, "threads") == 0 || strcmp(s->name, "device") == 0);
 }
 
-/* Whether the setting is train.micro_batch, which depends on the machine. With balance.scope micro
- * it changes the tokens that load balancing counts over (model/balance.h). */
+/* Returns whether the setting is train.micro_batch, which depends on the machine. With
+ * balance.scope micro it changes the tokens that load balancing counts over (model/balance.h). */
 static bool is_micro_batch(const cpl_setting *s)
 {
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "micro_batch") == 0;
@@ -27,9 +27,9 @@ static bool is_steps(const cpl_setting *s)
     return strcmp(s->section, "train") == 0 && strcmp(s->name, "steps") == 0;
 }
 
-/* Whether the record holds only an automatic value, without the value that the data (or in older
- * versions the machine) determined. Such a value is compared with the data when the data is open
- * (cpl_train_data_agrees), or not at all. */
+/* Returns whether the record holds only an automatic value, without the value that the data (or in
+ * older versions the machine) determined. Such a value is compared with the data when the data is
+ * open (cpl_train_data_agrees), or not at all. */
 static bool is_open(const cpl_setting *s, const void *old)
 {
     if (strcmp(s->section, "data") == 0 && strcmp(s->name, "eos") == 0)
@@ -67,7 +67,7 @@ static two compared(const cpl_settings *old, const cpl_settings *fresh, int64_t 
     return t;
 }
 
-/* Whether the setting at offset `at` is equal in both sets. */
+/* Returns whether the setting at offset `at` is equal in both sets. */
 static bool is_same(const two *t, const cpl_setting *s, size_t at)
 {
     return cpl_setting_equal(s, (const char *)t->old + at, (const char *)t->fresh + at) ||

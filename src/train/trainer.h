@@ -47,7 +47,7 @@ typedef struct cpl_trainer {
     double grad_norm_max; /* largest finite norm of the unlogged steps, also before a resume */
 } cpl_trainer;
 
-/* Whether this rank writes the folder of the run and calls the callbacks. */
+/* Returns whether this rank writes the folder of the run and calls the callbacks. */
 bool cpl_trainer_leads(const cpl_trainer *t);
 
 /* Opens the data, completes the settings, makes the model and loads or draws its weights. */

@@ -61,7 +61,7 @@ static void tridiagonal(double *d, double *e, double *a, int64_t n)
 
 /* ---- to a diagonal one ---- */
 
-/* Whether the entry below i is smaller than the rounding of its neighbours. */
+/* Returns whether the entry below i is smaller than the rounding of its neighbours. */
 static bool is_negligible(const double *d, const double *e, int64_t i)
 {
     return fabs(e[i]) <= DBL_EPSILON * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < DBL_MIN;

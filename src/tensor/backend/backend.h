@@ -16,7 +16,7 @@ const char *cpl_cpu_isa(void);
 /* The operations on arrays of the host, compiled for the instruction set of cpl_cpu_isa(). */
 const cpl_host_ops *cpl_cpu_on_host(void);
 
-/* Whether the processor has bf16 products (AVX512-BF16 or AMX) and oneDNN uses them. */
+/* Returns whether the processor has bf16 products (AVX512-BF16 or AMX) and oneDNN uses them. */
 bool cpl_cpu_has_bf16(void);
 
 /* The processor's name as the system reports it. */
@@ -29,8 +29,7 @@ int cpl_cpu_count(void);
  * that loaded it. */
 int cpl_backend_forks(void);
 
-/* Whether the backend has bf16 products in hardware, as every supported GPU has. `be` NULL: the
- * CPU. */
+/* Returns whether the backend has bf16 products in hardware, as every GPU has. NULL: the CPU. */
 bool cpl_backend_has_bf16(const cpl_backend *be);
 
 /* A value for `compute` of cpl_backend_open: CPL_BF16 if the backend has bf16 products in hardware,

@@ -75,7 +75,7 @@ static void open_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     cpl_backend_cpu(be, settled(compute, cpl_cpu_has_bf16()), n_threads);
 }
 
-/* Whether `sentence`, the error of opening a GPU, says that the machine has no GPU. */
+/* Returns whether `sentence`, the error of opening a GPU, says that the machine has no GPU. */
 static bool is_none(const cpl_cuda_module *module, const char *sentence)
 {
     const char *const *none = module->none;

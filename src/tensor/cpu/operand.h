@@ -28,7 +28,7 @@ static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-/* Whether a stored array of `dtype` has the form already and can be multiplied in place. */
+/* Returns whether a stored array of `dtype` has the form already and can be multiplied in place. */
 static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
     return dtype == cpl_operand_form_dtype(form) && form != CPL_FORM_ROUNDED;

@@ -58,7 +58,7 @@ typedef struct cpl_panel_pair {
     uint16_t first, second;
 } cpl_panel_pair;
 
-/* Whether these kernels are compiled for pairs of bf16 and the processor multiplies them. */
+/* Returns whether these kernels are for pairs of bf16 and the processor multiplies them. */
 #define cpl_panel_has_pairs CPL_ISA_NAME(cpl_cpu_panel_has_pairs)
 bool cpl_panel_has_pairs(void);
 

@@ -25,7 +25,7 @@ static __device__ __forceinline__ cpl_four cpl_four_sum(cpl_four a, cpl_four b)
     return a;
 }
 
-/* Whether numbers i ... i + 3 are below `end` and aligned for one load. */
+/* Returns whether numbers i ... i + 3 are below `end` and aligned for one load. */
 static __device__ __forceinline__ bool cpl_four_is_whole(cpl_device_numbers x, int64_t i,
                                                          int64_t end)
 {

@@ -82,7 +82,7 @@ static __device__ __forceinline__ int64_t grouped_at(const grouped_rows &o, int 
     return expert * o.each + (o.token ? o.token[row] * o.per_token + add : row) * o.stride;
 }
 
-/* Whether groups of eight numbers of a row are aligned. */
+/* Returns whether groups of eight numbers of a row are aligned. */
 static __device__ __forceinline__ bool grouped_is_even(const grouped_rows &o)
 {
     return o.stride % 8 == 0 && o.each % 8 == 0 && (uintptr_t)o.x.at % 16 == 0;

@@ -148,7 +148,7 @@ static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t coun
     }
 }
 
-/* Whether an entry of column j reaches alpha M[j,j]. Needs no diagonal but M[j,j]. */
+/* Returns whether an entry of column j reaches alpha M[j,j]. Needs no diagonal but M[j,j]. */
 static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, int64_t j)
 {
     const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
