@@ -4,6 +4,7 @@
 #define CPL_TESTS_INSPECT_LAYOUT_DAMAGE_H
 
 #include "fuzz.h"
+#include "inspect/families/families.h"
 #include "inspect/families/layouts.h"
 
 enum { MOST_TENSOR = 1 << 18 }; /* bytes that a changed tensor may have */

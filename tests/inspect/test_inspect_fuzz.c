@@ -1,14 +1,165 @@
-/* test_inspect_fuzz.c - damaged checkpoints of safetensors through all of inspection.
+/* test_inspect_fuzz.c - damaged checkpoints through all of inspection: opened, measured, told as JSON.
+ * Always a status with a sentence, or a report whose every layer has figures or a reason; never a
+ * crash, a leak, more memory than was allowed, or a wait without end.
  *
  * Method: every layout of layout_list.h; each round changes names, shapes, number formats, numbers,
  *         the settings or the index of one of them (layout_damage.h) so that the files themselves
- *         mostly stay
- * whole, sometimes a few bytes too, and inspects what came of it, with sanitizers. */
+ *         mostly stay whole, sometimes a few bytes too, and inspects the result, with sanitizers.
+ *         Then two GGUF files, of which words, numbers behind names and any bytes are changed. */
+#include <math.h>
 #include <sys/stat.h>
 
+#include "base/arena.h"
+#include "fuzz.h"
 #include "inspect/families/layout_list.h"
-#include "inspect/inspect_fuzz.h"
 #include "inspect/layout_damage.h"
+#include "inspect/report.h"
+#include "inspect/show/show.h"
+#include "io/file.h"
+
+enum {
+    ROUNDS        = 500,
+    MOST_MEMORY   = 1 << 25, /* of an inspection */
+    MEMORY_BESIDE = 1 << 23  /* what names and settings of so small files may take */
+};
+
+static const double MOST_SECONDS = 20; /* of the processor, for one inspection */
+
+static const char *in(const char *folder, const char *name)
+{
+    static char paths[4][256];
+    static int turn;
+    char *path = paths[turn = (turn + 1) % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static double processor_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static cpl_inspect_options any_options(fuzz *f)
+{
+    static const int64_t layers[] = {0, 1};
+    cpl_inspect_options o         = {.alphas = {1, 2}, .n_alphas = 2};
+    o.memory_bytes                = MOST_MEMORY;
+    o.n_threads                   = 1 + (int)fuzz_below(f, 2);
+    o.noisy                       = fuzz_below(f, 4) == 0;
+    o.rows                        = fuzz_below(f, 32) == 0;
+    if (fuzz_below(f, 8) == 0) o.layers = layers, o.n_layers = 1 + (int64_t)fuzz_below(f, 2);
+    return o;
+}
+
+/* Every layer has figures, or a reason why not. */
+static void check_report(const cpl_coupling_report *r)
+{
+    int64_t measured = 0;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_layer_report *layer = &r->layers[l];
+        const cpl_moe_layer *at       = layer->at;
+        measured += !layer->fault;
+        if (layer->fault) {
+            assert_true(*layer->fault && !layer->has_M);
+            continue;
+        }
+        assert_false(layer->skipped || at->skip || at->fault);
+        assert_true(at->n >= 1 && at->d >= 1 && at->D >= 1);
+        assert_true(layer->has_M == at->comparable);
+        assert_true(isfinite(layer->erc[0]) && isfinite(layer->chance.kappa_diagonal));
+        for (int64_t i = 0; i < at->n; i++) {
+            assert_true(isfinite(layer->eps[i]) && isfinite(layer->gate_norm[i]));
+            assert_true(isfinite(layer->router_norm[i]));
+            for (int64_t j = 0; j < i; j++)
+                assert_true(isfinite(layer->cosine[i * (i - 1) / 2 + j]));
+            for (int64_t j = 0; j < at->n; j++) assert_true(layer->M[i * at->n + j] >= 0);
+        }
+    }
+    assert_int_equal(measured, r->n_measured);
+    assert_true(!r->options.rows || r->rows.file || r->layers[r->rows.index].fault);
+}
+
+static void check_json(const cpl_coupling_report *r)
+{
+    json_t *json = cpl_coupling_json(r, 1), *value;
+    size_t i, count = 0;
+    assert_non_null(json);
+    static const char *const lists[] = {"layers", "skipped", "faulty"};
+    for (int k = 0; k < 3; k++) json_array_foreach(json_object_get(json, lists[k]), i, value)
+        {
+            count++;
+            assert_true(k == 0 || json_string_length(json_object_get(value, "reason")) > 0);
+        }
+    assert_int_equal(count, r->n_layers);
+    assert_true(json_string_length(json_object_get(json, "verdict")) > 0);
+    json_decref(json);
+}
+
+/* Inspects, within bounds of time and memory; returns how many layers have figures, -1 on failure.
+ */
+static int64_t inspect(const char *path, const cpl_inspect_options *options)
+{
+    cpl_coupling_report report;
+    cpl_inspect_cost cost;
+    const int64_t held = cpl_alloc_in_use();
+    const double began = processor_clock();
+    int64_t measured   = -1;
+    (void)cpl_alloc_peak();
+    cpl_status status = cpl_inspect_open(&report, &cost, path, options, NULL);
+    if (status == CPL_OK) {
+        assert_true(cost.memory_bytes <= options->memory_bytes && cost.bytes >= 0);
+        status = cpl_inspect_run(&report);
+        if (status == CPL_OK) {
+            check_report(&report);
+            check_json(&report);
+            measured = report.n_measured;
+        }
+        cpl_inspect_close(&report);
+    }
+    if (status != CPL_OK && strlen(cpl_last_error()) < 10) fail_msg("no sentence for %d", status);
+    assert_true(cpl_alloc_peak() - held <= MOST_MEMORY + MEMORY_BESIDE);
+    assert_int_equal(cpl_alloc_in_use(), held);
+    if (processor_clock() - began > MOST_SECONDS) fail_msg("%s takes too long", path);
+    return measured;
+}
+
+typedef struct outcomes {
+    int64_t rounds, refused, partly, whole; /* what came of the rounds, with keep_going */
+} outcomes;
+
+/* Both ways: what one thread at a time says without a fault is said with keep_going too. */
+static void inspect_twice(fuzz *f, const char *path, outcomes *to)
+{
+    cpl_inspect_options options = any_options(f);
+    const int64_t strict        = inspect(path, &options);
+    options.keep_going          = true;
+    const int64_t kept          = inspect(path, &options);
+    assert_true(strict <= kept);
+    to->rounds++;
+    to->refused += kept < 0;
+    to->partly += kept >= 0 && strict < 0;
+    to->whole += strict >= 0;
+}
+
+static void tell(const char *what, const outcomes *o)
+{
+    print_message("%-12s %lld rounds: %lld refused, %lld in part, %lld without a fault\n", what,
+                  (long long)o->rounds, (long long)o->refused, (long long)o->partly,
+                  (long long)o->whole);
+    if (!fuzz_is_alone()) assert_true(o->refused && o->partly && o->whole);
+}
+
+/* Which round it is, for whoever finds the folder after a crash. */
+static void note_round(const char *folder, int64_t round)
+{
+    FILE *out = fopen(in(folder, "round"), "w");
+    fprintf(out, "COUPLET_FUZZ_ROUND=%lld\n", (long long)round);
+    fclose(out);
+}
+
+/* ---- layouts of safetensors files ---- */
 
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts, N_NEAR = 6 };
 
@@ -153,5 +304,76 @@ TEST(damaged_layouts)
     }
     tell("safetensors", &all);
     free(c);
+    cpl_folder_remove(folder);
+}
+
+/* ---- GGUF ---- */
+
+/* Numbers behind a tensor's name in a GGUF file: how many axes, each, the type, the place. */
+static void change_gguf_entry(fuzz *f, cpl_text *file)
+{
+    static const uint64_t hard[] = {0, 1, 2, 3, 4, 5, 6, 8, 12, 14, 30, 32, 256, 512, 1ull << 40};
+    size_t count = 0, chosen = 0;
+    for (size_t i = 0; i + 64 < file->length; i++)
+        if (memcmp(file->bytes + i, "blk.", 4) == 0 && fuzz_below(f, ++count) == 0) chosen = i;
+    if (!count) return;
+    const size_t at = chosen + fuzz_below(f, 64);
+    uint64_t number = hard[fuzz_below(f, sizeof hard / sizeof *hard)];
+    if (fuzz_below(f, 2)) {
+        memcpy(file->bytes + at - at % 4, &number, 4);
+    } else {
+        while (chosen + 64 < file->length && (file->bytes[chosen] & 0xe0)) chosen++;
+        memcpy(file->bytes + chosen + 4 * fuzz_below(f, 9), &number, 4);
+    }
+}
+
+/* One word becomes another of its length. */
+static void change_gguf_word(fuzz *f, cpl_text *file)
+{
+    static const char *const words[][2] = {
+        {"ffn_gate_exps", "ffn_down_exps"}, {"blk.0.", "blk.1."}, {"blk.1.", "blk.3."},
+        {"ffn_gate_inp", "ffn_gate_inq"},   {"llama", "olmoe"},   {"deepseek2", "qwen3moe."},
+        {"expert_count", "expert_cuont"},   {"blk.2.", "blk.1."}, {"_exps", "_shxp"}};
+    const char *const *pair = words[fuzz_below(f, sizeof words / sizeof *words)];
+    const size_t length     = strlen(pair[0]);
+    for (size_t i = 0; i + length < file->length; i++)
+        if (memcmp(file->bytes + i, pair[0], length) == 0 && fuzz_below(f, 3))
+            memcpy(file->bytes + i, pair[1], length);
+}
+
+static void write_gguf(fuzz *f, const cpl_text *whole, const char *path)
+{
+    cpl_text file = {0};
+    cpl_text_append(&file, whole->bytes, whole->length);
+    for (size_t n = 1 + fuzz_below(f, 2); n; n--) switch (fuzz_below(f, 4)) {
+        case 0:
+            fuzz_once(f, &file);
+            break;
+        case 1:
+            change_gguf_word(f, &file);
+            break;
+        default:
+            change_gguf_entry(f, &file);
+            break;
+        }
+    fuzz_write(path, &file);
+    cpl_text_free(&file);
+}
+
+TEST(damaged_gguf)
+{
+    static const char *const names[] = {"gguf/moe/deepseek2.gguf", "gguf/moe/llama.gguf"};
+    outcomes all                     = {0};
+    cpl_text whole[2]                = {{0}, {0}};
+    const char *folder               = scratch_folder();
+    print_message("the damaged files are in %s\n", folder);
+    for (int i = 0; i < 2; i++) assert_ok(cpl_file_read(&whole[i], golden_path(names[i]), 1 << 20));
+    for (fuzz f = fuzz_start(72, ROUNDS / 4); fuzz_next(&f);) {
+        note_round(folder, f.round);
+        write_gguf(&f, &whole[f.round % 2], in(folder, "model.gguf"));
+        inspect_twice(&f, in(folder, "model.gguf"), &all);
+    }
+    tell("GGUF", &all);
+    for (int i = 0; i < 2; i++) cpl_text_free(&whole[i]);
     cpl_folder_remove(folder);
 }
