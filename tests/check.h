@@ -101,21 +101,29 @@ static inline void remove_scratch(void)
         nftw(scratch_home.root, remove_scratch_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A fresh empty folder for this test; it goes when the program ends. */
+/* Makes an empty folder, which is removed with all that is in it when the program ends. Its path
+ * stays until then. */
 static inline const char *scratch_folder(void)
 {
-    static char paths[4][64];
-    static int turn, made;
-    char *path = paths[turn = (turn + 1) % 4];
+    static struct scratch_path {
+        struct scratch_path *before;
+        char path[64];
+    } * last;
+    static int made;
+    struct scratch_path *next = malloc(sizeof *next);
+    if (!next) abort();
+    next->before = last;
+    last         = next;
     if (!scratch_home.owner) {
         snprintf(scratch_home.root, sizeof scratch_home.root, "/tmp/couplet-test-XXXXXX");
         if (!mkdtemp(scratch_home.root)) fail_msg("mkdtemp: no temporary folder");
         scratch_home.owner = getpid();
         atexit(remove_scratch);
     }
-    snprintf(path, sizeof paths[0], "%.32s/%d-%d", scratch_home.root, (int)getpid(), made++);
-    if (mkdir(path, 0700) != 0) fail_msg("mkdir: no temporary folder");
-    return path;
+    snprintf(last->path, sizeof last->path, "%.32s/%d-%d", scratch_home.root, (int)getpid(),
+             made++);
+    if (mkdir(last->path, 0700) != 0) fail_msg("mkdir: no temporary folder");
+    return last->path;
 }
 
 /* ---- the tests of a program ----

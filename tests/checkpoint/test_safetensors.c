@@ -451,12 +451,7 @@ TEST(a_hundred_thousand_tensors)
 TEST(dtypes)
 {
     int bits = 0;
-    for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++) {
-        cpl_safetensors_dtype again;
-        assert_true(cpl_safetensors_dtype_parse(
-            &again, cpl_safetensors_dtype_name((cpl_safetensors_dtype)i)));
-        assert_int_equal(again, i);
+    for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++)
         bits += cpl_safetensors_dtype_bits((cpl_safetensors_dtype)i);
-    }
     assert_int_equal(bits, 4 * 64 + 3 * 32 + 4 * 16 + 8 * 8 + 2 * 6 + 4);
 }

@@ -110,7 +110,6 @@ TEST(a_very_large_checkpoint)
     cpl_stored_close(s);
     cpl_text_free(&index);
     cpl_text_free(&shard);
-    cpl_folder_remove(folder);
 }
 
 static cpl_status use(const char *path)

@@ -123,7 +123,6 @@ static inline void case_free(inspect_case *c)
     }
     for (int i = 0; c->files && i < c->files->count; i++) free(c->files->all[i].data);
     free(c->files);
-    if (*c->folder) cpl_folder_remove(c->folder);
     memset(c, 0, sizeof *c);
 }
 

@@ -40,7 +40,6 @@ static inspect_case sound_case(cpl_coupling_report *sound)
     inspect_case c              = mixed_case();
     cpl_inspect_options options = inspect_plainly();
     assert_ok(inspect_all(sound, case_write(&c, 0), &options));
-    cpl_folder_remove(c.folder);
     return c;
 }
 
@@ -94,7 +93,6 @@ TEST(a_wrong_shape)
     layout_tensor *t = case_tensor(&c, "model.layers.4.mlp.experts.7.gate_proj.weight");
     t->shape[0] = 40, t->shape[1] = 30;
     check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is [40,30], but");
-    cpl_folder_remove(c.folder);
     t->shape[0] = 30, t->shape[1] = 40;
     snprintf(t->name, sizeof t->name, "model.layers.4.mlp.experts.9.gate_proj.weight");
     check_fault(case_write(&c, 0), &sound, 4, "experts.7.gate_proj.weight is missing");

@@ -278,7 +278,6 @@ TEST(not_a_number)
     case_write(&c, 0);
     assert_ok(inspect_all(&report, c.folder, &o));
     cpl_inspect_close(&report);
-    cpl_folder_remove(c.folder);
     put_nan(&c, "model.layers.0.mlp.experts.2.gate_proj.weight", (size_t)last * 16 + 3);
     snprintf(words, sizeof words, "in its row %d, column 3", (int)last);
     assert_fails(CPL_ERR_INPUT, words, inspect_all(&report, case_write(&c, 0), &o));

@@ -306,8 +306,6 @@ TEST(a_checkpoint_is_never_written_into)
     snprintf(inside, sizeof inside, "%s/new/charts", model);
     assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(inside, file));
     assert_ok(cpl_path_guard_check(beside, file));
-
-    cpl_folder_remove(root);
 }
 
 /* ---- memory ---- */

@@ -94,7 +94,6 @@ TEST(every_layout)
             fail_msg("%s: %g bytes come along", t->name, cost.shared_bytes);
         assert_true(cost.shared_bytes < cost.bytes / 2);
         a_sample(folder, t->kind == ROWS_ALTERNATE);
-        cpl_folder_remove(folder);
     }
     assert_true(n_sampled > 10);
 }

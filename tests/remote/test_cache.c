@@ -19,9 +19,8 @@ static unsigned char stored[BYTES], loaded[BYTES];
 TEST(kept)
 {
     static char other_url[] = "https://host/d";
-    char folder[128];
-    cpl_fetch_file file = a_file(), other;
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
+    const char *folder      = scratch_folder();
+    cpl_fetch_file file     = a_file(), other;
     for (int i = 0; i < BYTES; i++) stored[i] = (unsigned char)(i * 7);
     assert_false(cpl_cache_has(folder, &file, 100, 100 + BYTES));
     assert_ok(cpl_cache_store(folder, &file, 100, 100 + BYTES, stored));
@@ -42,20 +41,18 @@ TEST(kept)
     other.tag[0] = '\0'; /* it cannot be told from another version */
     assert_ok(cpl_cache_store(folder, &other, 0, BYTES, stored));
     assert_false(cpl_cache_has(folder, &other, 0, BYTES));
-    cpl_folder_remove(folder);
 }
 
 TEST(damaged)
 {
-    char folder[128], path[256];
+    const char *folder  = scratch_folder();
     cpl_fetch_file file = a_file();
     cpl_strings names;
     cpl_text text = {0};
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
     assert_ok(cpl_cache_store(folder, &file, 0, BYTES, stored));
     assert_ok(cpl_folder_list(&names, folder));
     assert_int_equal(names.count, 1);
-    snprintf(path, sizeof path, "%s/%s", folder, names.at[0]);
+    const char *path = in_folder(folder, names.at[0]);
     assert_ok(cpl_file_read(&text, path, 1 << 20));
     for (size_t at = 0; at < text.length; at++) {
         text.bytes[at] ^= 1;
@@ -72,5 +69,4 @@ TEST(damaged)
                  cpl_cache_store("/nonexistent/folder", &file, 0, BYTES, stored));
     cpl_text_free(&text);
     cpl_paths_free(&names);
-    cpl_folder_remove(folder);
 }

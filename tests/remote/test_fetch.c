@@ -1,24 +1,25 @@
 /* A server that stops sending and keeps the connection: it counts as lost after a while, and the rest
  * is asked for. The limit is shorter here than that of the program. */
 #include "base/arena.h"
-#include "io/file.h"
 #include "remote/fetch.h"
 #include "remote/small_server.h"
+#include "support/files.h"
 
 enum { FILE_BYTES = 100000, STALL = 1, PATIENCE = 2 };
 
 static unsigned char content[FILE_BYTES], out[FILE_BYTES];
 static cpl_fetch_site site;
 
-static void begin_site(const char *folder)
+/* Returns the folder of the file. */
+static const char *begin_site(void)
 {
-    char path[192];
+    const char *folder = scratch_folder();
     for (int i = 0; i < FILE_BYTES; i++) content[i] = (unsigned char)(i * 31 >> 3);
-    snprintf(path, sizeof path, "%s/x", folder);
-    assert_ok(cpl_file_write_atomic(path, content, FILE_BYTES));
+    write_bytes(in_folder(folder, "x"), content, FILE_BYTES);
     site = (cpl_fetch_site){.patience = 60, .notice = 30};
     pthread_mutex_init(&site.lock, NULL);
     assert_ok(cpl_http_start(&site.http, STALL));
+    return folder;
 }
 
 static void end_site(void)
@@ -48,9 +49,7 @@ static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
 /* Before the header, of a range; in the middle, of a whole file. */
 TEST(stalls)
 {
-    char folder[128];
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    begin_site(folder);
+    const char *folder = begin_site();
     for (int whole = 0; whole < 2; whole++) {
         const int after        = whole ? 40000 : -1;
         cpl_fetch_file file    = a_file(folder);
@@ -67,15 +66,12 @@ TEST(stalls)
         cpl_fetch_file_free(&file);
     }
     end_site();
-    cpl_folder_remove(folder);
 }
 
 /* A server that never gets on is given up, and the sentence says why. */
 TEST(always_stalls)
 {
-    char folder[128];
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    begin_site(folder);
+    const char *folder     = begin_site();
     cpl_fetch_file file    = a_file(folder);
     the_server.n_stalls    = 1000;
     the_server.stall_after = 10;
@@ -84,7 +80,6 @@ TEST(always_stalls)
     the_server.n_stalls = 0;
     cpl_fetch_file_free(&file);
     end_site();
-    cpl_folder_remove(folder);
 }
 
 static void take_sentence(void *ctx, cpl_log_level level, const char *sentence)
@@ -97,9 +92,8 @@ static void take_sentence(void *ctx, cpl_log_level level, const char *sentence)
 /* A server that never stalls and is too slow to end: it is named, and given up after a while. */
 TEST(slow_server)
 {
-    char folder[128], said[4096] = "";
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    begin_site(folder);
+    const char *folder  = begin_site();
+    char said[4096]     = "";
     const cpl_log log   = {take_sentence, said};
     cpl_fetch_file file = a_file(folder);
     cpl_text text       = {0};
@@ -114,5 +108,4 @@ TEST(slow_server)
     cpl_text_free(&text);
     cpl_fetch_file_free(&file);
     end_site();
-    cpl_folder_remove(folder);
 }

@@ -158,26 +158,20 @@ static void assert_token(const char *wanted)
     cpl_free(token);
 }
 
-static void write_token(const char *path, const char *text)
-{
-    assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
-}
-
 TEST(tokens)
 {
-    char folder[128], path[192], other[192], *token;
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    snprintf(path, sizeof path, "%s/token", folder);
-    snprintf(other, sizeof other, "%s/other", folder);
+    const char *folder = scratch_folder(), *path = in_folder(folder, "token");
+    const char *other = in_folder(folder, "other");
+    char *token;
     clear_environment();
     assert_token(NULL);
     setenv("HOME", folder, 1);
     assert_token(NULL);
     setenv("HF_HOME", folder, 1);
     assert_token(NULL); /* no such file */
-    write_token(path, "hf_home\n");
+    write_string(path, "hf_home\n");
     assert_token("hf_home");
-    write_token(other, "  hf_path \nsecond line\n");
+    write_string(other, "  hf_path \nsecond line\n");
     setenv("HF_TOKEN_PATH", other, 1);
     assert_token("hf_path");
     setenv("HF_TOKEN", "hf_given\n", 1);
@@ -185,15 +179,14 @@ TEST(tokens)
     setenv("HF_TOKEN", "a\x01z", 1);
     assert_fails(CPL_ERR_INPUT, "HF_TOKEN: holds a character", cpl_hub_token(&token));
     unsetenv("HF_TOKEN");
-    write_token(other, "\n\n");
+    write_string(other, "\n\n");
     assert_token(NULL);
     char *long_text = calloc(1, 5001);
     memset(long_text, 'x', 5000);
-    write_token(other, long_text);
+    write_string(other, long_text);
     assert_fails(CPL_ERR_INPUT, "longer than", cpl_hub_token(&token));
     free(long_text);
     clear_environment();
-    cpl_folder_remove(folder);
 }
 
 TEST(addresses)

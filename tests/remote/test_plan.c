@@ -9,60 +9,64 @@ enum { GAP = 100, MOST = 1000 };
 
 static cpl_source file_a, file_b;
 
-static void add(cpl_source_pieces *list, const cpl_source *file, uint64_t offset, uint64_t bytes)
+static cpl_source_pieces list;
+static cpl_remote_plan plan;
+
+static int free_both(void **state)
 {
-    assert_ok(cpl_source_pieces_add(list, file, offset, bytes));
+    (void)state;
+    cpl_remote_plan_free(&plan);
+    cpl_source_pieces_free(&list);
+    return 0;
+}
+TESTS_DO(after_each, free_both);
+
+static void add(const cpl_source *file, uint64_t offset, uint64_t bytes)
+{
+    assert_ok(cpl_source_pieces_add(&list, file, offset, bytes));
 }
 
-static void assert_range(const cpl_remote_plan *plan, int64_t i, const cpl_source *file,
-                         uint64_t begin, uint64_t end, uint64_t wanted)
+static void assert_range(int64_t i, const cpl_source *file, uint64_t begin, uint64_t end,
+                         uint64_t wanted)
 {
-    assert_true(i < plan->count);
-    assert_ptr_equal(plan->ranges[i].source, file);
-    assert_int_equal(plan->ranges[i].begin, begin);
-    assert_int_equal(plan->ranges[i].end, end);
-    assert_int_equal(plan->ranges[i].wanted, wanted);
+    assert_true(i < plan.count);
+    assert_ptr_equal(plan.ranges[i].source, file);
+    assert_int_equal(plan.ranges[i].begin, begin);
+    assert_int_equal(plan.ranges[i].end, end);
+    assert_int_equal(plan.ranges[i].wanted, wanted);
 }
 
 TEST(neighbours)
 {
-    cpl_source_pieces list = {0};
-    cpl_remote_plan plan   = {0};
-    add(&list, &file_a, 0, 50);
-    add(&list, &file_a, 150, 50);  /* a gap of 100 is read along */
-    add(&list, &file_a, 301, 9);   /* one of 101 is not */
-    add(&list, &file_a, 1010, 90); /* the range from 301 on would stay within the limit */
-    add(&list, &file_b, 1110, 10); /* another file */
+    add(&file_a, 0, 50);
+    add(&file_a, 150, 50);  /* a gap of 100 is read along */
+    add(&file_a, 301, 9);   /* one of 101 is not */
+    add(&file_a, 1010, 90); /* the range from 301 on would stay within the limit */
+    add(&file_b, 1110, 10); /* another file */
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
     assert_int_equal(plan.count, 4);
-    assert_range(&plan, 0, &file_a, 0, 200, 100);
-    assert_range(&plan, 1, &file_a, 301, 310, 9);
-    assert_range(&plan, 2, &file_a, 1010, 1100, 90);
-    assert_range(&plan, 3, &file_b, 1110, 1120, 10);
+    assert_range(0, &file_a, 0, 200, 100);
+    assert_range(1, &file_a, 301, 310, 9);
+    assert_range(2, &file_a, 1010, 1100, 90);
+    assert_range(3, &file_b, 1110, 1120, 10);
     assert_true(plan.bytes == 200 + 9 + 90 + 10);
     assert_ok(cpl_remote_plan_make(&plan, &list, 1000, 100000));
     assert_int_equal(plan.count, 2);
-    assert_range(&plan, 0, &file_a, 0, 1100, 199);
-    cpl_remote_plan_free(&plan);
-    cpl_source_pieces_free(&list);
+    assert_range(0, &file_a, 0, 1100, 199);
 }
 
 TEST(long_pieces)
 {
-    cpl_source_pieces list = {0};
-    cpl_remote_plan plan   = {0};
-    add(&list, &file_a, 7, 2500);
-    add(&list, &file_a, 2507, 1000);
-    add(&list, &file_a, 3507, 1);
+    add(&file_a, 7, 2500);
+    add(&file_a, 2507, 1000);
+    add(&file_a, 3507, 1);
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
     assert_int_equal(plan.count, 5);
-    assert_range(&plan, 0, &file_a, 7, 841, 834);
-    assert_range(&plan, 1, &file_a, 841, 1675, 834);
-    assert_range(&plan, 2, &file_a, 1675, 2507, 832);
-    assert_range(&plan, 3, &file_a, 2507, 3507, 1000);
-    assert_range(&plan, 4, &file_a, 3507, 3508, 1);
-    cpl_remote_plan_free(&plan);
-    cpl_source_pieces_free(&list);
+    assert_range(0, &file_a, 7, 841, 834);
+    assert_range(1, &file_a, 841, 1675, 834);
+    assert_range(2, &file_a, 1675, 2507, 832);
+    assert_range(3, &file_a, 2507, 3507, 1000);
+    assert_range(4, &file_a, 3507, 3508, 1);
 }
 
 /* Gates with their factors in turn, the factors together at the beginning of the file and in the
@@ -70,30 +74,24 @@ TEST(long_pieces)
 TEST(factors_of_gates)
 {
     static const int order[] = {0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
-    cpl_source_pieces list   = {0};
-    cpl_remote_plan plan     = {0};
     for (int e = 0; e < 12; e++) {
         int place = 0;
         while (order[place] != e) place++;
-        add(&list, &file_a, 10000 + 2000 * (uint64_t)place, 600);
-        add(&list, &file_a, 30 * (uint64_t)place, 10);
+        add(&file_a, 10000 + 2000 * (uint64_t)place, 600);
+        add(&file_a, 30 * (uint64_t)place, 10);
     }
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
     assert_int_equal(plan.count, 13);
-    assert_range(&plan, 0, &file_a, 10000, 10600, 600);
-    assert_range(&plan, 1, &file_a, 0, 340, 120);
-    assert_range(&plan, 2, &file_a, 12000, 12600, 600);
-    cpl_remote_plan_free(&plan);
-    cpl_source_pieces_free(&list);
+    assert_range(0, &file_a, 10000, 10600, 600);
+    assert_range(1, &file_a, 0, 340, 120);
+    assert_range(2, &file_a, 12000, 12600, 600);
 }
 
 TEST(what_is_read_again)
 {
-    cpl_source_pieces list = {0};
-    cpl_remote_plan plan   = {0};
     uint64_t until;
     for (int time = 0; time < 2; time++)
-        for (uint64_t e = 0; e < 20; e++) add(&list, &file_a, 1000 * e, 900);
+        for (uint64_t e = 0; e < 20; e++) add(&file_a, 1000 * e, 900);
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP - 1, MOST));
     assert_int_equal(plan.count, 40);
     cpl_remote_range *r = cpl_remote_plan_find(&plan, &until, &file_a, 3100, 3900);
@@ -110,20 +108,16 @@ TEST(what_is_read_again)
     assert_null(cpl_remote_plan_find(&plan, &until, &file_b, 3100, 3200));
     assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 19900, 20000));
     assert_int_equal(until, 20000);
-    cpl_remote_plan_free(&plan);
-    cpl_source_pieces_free(&list);
 }
 
 /* A range that is earlier in the plan begins within the one that holds the byte: from there on it is
  * the answer. */
 TEST(earlier_range_within)
 {
-    cpl_source_pieces list = {0};
-    cpl_remote_plan plan   = {0};
     uint64_t until;
-    add(&list, &file_a, 500, 100);
-    for (uint64_t i = 0; i < CPL_REMOTE_LANES; i++) add(&list, &file_b, 2000 * i, 10);
-    add(&list, &file_a, 100, 900);
+    add(&file_a, 500, 100);
+    for (uint64_t i = 0; i < CPL_REMOTE_LANES; i++) add(&file_b, 2000 * i, 10);
+    add(&file_a, 100, 900);
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
     assert_int_equal(plan.count, 2 + CPL_REMOTE_LANES);
     cpl_remote_range *first = &plan.ranges[0], *last = &plan.ranges[1 + CPL_REMOTE_LANES];
@@ -134,17 +128,15 @@ TEST(earlier_range_within)
     first->state = CPL_REMOTE_SPENT;
     assert_ptr_equal(cpl_remote_plan_find(&plan, &until, &file_a, 100, 1000), last);
     assert_int_equal(until, 1000);
-    cpl_remote_plan_free(&plan);
-    cpl_source_pieces_free(&list);
 }
 
 /* Whether the ranges cover the piece, each byte once for each reading: reads it as a reader does. */
-static void read_piece(cpl_remote_plan *plan, const cpl_source_piece *piece)
+static void read_piece(const cpl_source_piece *piece)
 {
     const uint64_t end = piece->offset + piece->bytes;
     uint64_t until;
     for (uint64_t at = piece->offset; at < end; at = until) {
-        cpl_remote_range *r = cpl_remote_plan_find(plan, &until, piece->source, at, end);
+        cpl_remote_range *r = cpl_remote_plan_find(&plan, &until, piece->source, at, end);
         assert_non_null(r);
         assert_true(until > at && r->begin <= at && r->end >= until);
         r->taken += until - at;
@@ -154,29 +146,27 @@ static void read_piece(cpl_remote_plan *plan, const cpl_source_piece *piece)
 }
 
 /* The plainest plan: a range a piece. */
-static int64_t plain_count(const cpl_source_pieces *list)
+static int64_t plain_count(void)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < list->count; i++)
-        count += (int64_t)((list->at[i].bytes + MOST - 1) / MOST);
+    for (int64_t i = 0; i < list.count; i++)
+        count += (int64_t)((list.at[i].bytes + MOST - 1) / MOST);
     return count;
 }
 
 TEST(any_pieces)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
-        const cpl_rng_key key  = {.seed = seed, .stream = CPL_STREAM_TEST};
-        cpl_source_pieces list = {0};
-        cpl_remote_plan plan   = {0};
-        uint64_t at            = 0, until;
+        const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TEST};
+        uint64_t at           = 0, until;
         for (uint64_t i = 0; i < 300; i++) {
             const uint32_t draw = cpl_rng_u32(&key, 2 * i), skip = cpl_rng_u32(&key, 2 * i + 1);
             const uint64_t bytes = 1 + draw % (seed % 2 ? 2500 : 90);
-            add(&list, skip & 1 ? &file_a : &file_b, at, bytes);
+            add(skip & 1 ? &file_a : &file_b, at, bytes);
             at += bytes + (skip >> 1) % 300; /* pieces do not overlap */
         }
         assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
-        assert_true(plan.count <= plain_count(&list));
+        assert_true(plan.count <= plain_count());
         uint64_t wanted = 0;
         for (int64_t i = 0; i < plan.count; i++) {
             assert_true(plan.ranges[i].end - plan.ranges[i].begin <= MOST);
@@ -185,10 +175,9 @@ TEST(any_pieces)
         }
         for (int64_t i = 0; i < list.count; i++) wanted -= list.at[i].bytes;
         assert_int_equal(wanted, 0);
-        for (int64_t i = 0; i < list.count; i++) read_piece(&plan, &list.at[i]);
+        for (int64_t i = 0; i < list.count; i++) read_piece(&list.at[i]);
         assert_null(cpl_remote_plan_find(&plan, &until, &file_a, 0, at));
         assert_int_equal(until, at);
-        cpl_remote_plan_free(&plan);
-        cpl_source_pieces_free(&list);
+        free_both(NULL);
     }
 }

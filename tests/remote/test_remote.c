@@ -3,9 +3,9 @@
  * process; programs and lying servers are tested by tests/remote/check_remote*.py. */
 #include "base/arena.h"
 #include "inspect/inspect_case.h"
-#include "io/file.h"
 #include "remote/remote.h"
 #include "remote/small_server.h"
+#include "support/files.h"
 
 enum { FILE_BYTES = 9000000, N_PIECES = 400, N_THREADS = 4 };
 
@@ -14,12 +14,9 @@ static cpl_source_pieces pieces;
 
 static const char *write_content(void)
 {
-    static char folder[128];
-    char path[192];
+    const char *folder = scratch_folder();
     for (uint32_t i = 0; i < FILE_BYTES; i++) content[i] = (unsigned char)(i * 2654435761u >> 24);
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    snprintf(path, sizeof path, "%s/x.gguf", folder);
-    assert_ok(cpl_file_write_atomic(path, content, FILE_BYTES));
+    write_bytes(in_folder(folder, "x.gguf"), content, FILE_BYTES);
     return folder;
 }
 
@@ -99,7 +96,6 @@ TEST(threads)
     cpl_source_close(source);
     cpl_remote_close(remote);
     cpl_source_pieces_free(&pieces);
-    cpl_folder_remove(folder);
 }
 
 TEST(changed_file)
@@ -118,7 +114,6 @@ TEST(changed_file)
                  cpl_source_read_at(source, &byte, 1, FILE_BYTES - 1));
     cpl_source_close(source);
     cpl_remote_close(remote);
-    cpl_folder_remove(folder);
 }
 
 /* Layers that are left out are in the plan and never read. When they fill the buffer, what is read is
@@ -126,15 +121,14 @@ TEST(changed_file)
 TEST(what_nobody_reads)
 {
     enum { N = 45, PIECE = 7 << 19, LAST = (N + 1) * PIECE };
-    char folder[128], path[192], url[128];
+    const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
+    char url[128];
     cpl_remote *remote;
     cpl_source *source;
     cpl_origin_plan plan;
     cpl_source_pieces all = {0};
     unsigned char bytes[8], zeros[8] = {0};
-    snprintf(folder, sizeof folder, "%s", scratch_folder());
-    snprintf(path, sizeof path, "%s/x.gguf", folder);
-    assert_ok(cpl_file_write_atomic(path, "begin", 5));
+    write_string(path, "begin");
     assert_int_equal(truncate(path, (off_t)LAST + 8), 0);
     snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
     assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
@@ -154,7 +148,6 @@ TEST(what_nobody_reads)
     cpl_source_pieces_free(&all);
     cpl_source_close(source);
     cpl_remote_close(remote);
-    cpl_folder_remove(folder);
 }
 
 /* ---- failing allocations ---- */
@@ -199,7 +192,5 @@ TEST(failing_allocations)
     assert_int_equal(status, CPL_OK);
     assert_true(n_failed > 20);
     assert_int_equal(cpl_alloc_in_use(), 0);
-    *strrchr(cache, '/') = '\0';
-    cpl_folder_remove(cache);
     case_free(&c);
 }
