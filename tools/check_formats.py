@@ -114,12 +114,16 @@ FIGURES = [(name, old) for name, old, _ in ROWS]
 CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
+# The members of the rows that stand for several.
+MEMBERS = {"ESTIMATE": "estimate standard_error", "SIGNS": "negative tokens ids experts all above below size"}
+
+
 def columns(list_file, of):
-    """The names in the paths of members of the rows whose names match `of`; a bound has a member for an infinite one too, an estimate two members."""
-    row = rf'^CPL_(COLUMN|ESTIMATE)\({of}, "([\w.]+)",\s+\w+,\s+(\w+),'
+    """The names in the paths of members of the rows whose names match `of`. A bound has a member for an infinite one too."""
+    row = rf'^CPL_(COLUMN|ESTIMATE|SIGNS)\({of}, "([\w.]+)",\s+[\w>-]+(?:,\s+(\w+),)?'
     rows = re.findall(row, pathlib.Path(list_file).read_text(), re.M)
     names = {name for _, path, _ in rows for name in path.split(".") if name}
-    names |= {name for form, _, _ in rows if form == "ESTIMATE" for name in ("estimate", "standard_error")}
+    names |= {name for form, _, _ in rows for name in MEMBERS.get(form, "").split()}
     return names | {path.split(".")[-1] + "_infinite" for _, path, kind in rows if kind == "BOUND"}
 
 

@@ -88,24 +88,20 @@ static double value_of(const void *report, int64_t layer, int column, int a)
     return NAN;
 }
 
+/* Returns the columns of a report of the weights or of the routing, which has these alphas. */
+static cpl_columns columns_of(const void *report, const double *alphas, int n_alphas)
+{
+    return (cpl_columns){list, N_COLUMNS, value_of, report, alphas, n_alphas};
+}
+
 static cpl_columns weights_columns(const cpl_coupling_report *r)
 {
-    return (cpl_columns){.list     = list,
-                         .n        = N_COLUMNS,
-                         .value    = value_of,
-                         .ctx      = r,
-                         .alphas   = r->options.alphas,
-                         .n_alphas = r->options.n_alphas};
+    return columns_of(r, r->options.alphas, r->options.n_alphas);
 }
 
 static cpl_columns text_columns(const cpl_routing_report *r)
 {
-    return (cpl_columns){.list     = list,
-                         .n        = N_COLUMNS,
-                         .value    = value_of,
-                         .ctx      = r,
-                         .alphas   = r->options.alphas,
-                         .n_alphas = r->options.n_alphas};
+    return columns_of(r, r->options.alphas, r->options.n_alphas);
 }
 
 /* ---- members of the JSON ---- */
