@@ -26,7 +26,7 @@ enum {
     CPL_GGUF_ALIGNMENT = 32  /* default alignment of the tensors' data, in bytes */
 };
 
-/* The types of values of the metadata, by their codes in the file. */
+/* Lists the types of values of the metadata, by their codes in the file. */
 typedef enum cpl_gguf_value {
     CPL_GGUF_U8,
     CPL_GGUF_I8,
@@ -44,7 +44,7 @@ typedef enum cpl_gguf_value {
     CPL_GGUF_N_VALUES
 } cpl_gguf_value;
 
-/* Keys of the metadata that are read and written; keys of the last group follow
+/* These keys of the metadata are read and written. Keys of the last group follow
  * "{architecture}.". */
 #define CPL_GGUF_KEY_ALIGNMENT    "general.alignment"
 #define CPL_GGUF_KEY_ARCHITECTURE "general.architecture"
@@ -65,7 +65,7 @@ typedef struct cpl_gguf_entry {
     uint64_t offset, bytes; /* position in the file; an unknown type extends to the next tensor */
 } cpl_gguf_entry;
 
-/* An open file; read-only for callers. */
+/* Describes an open file. Callers only read it. */
 typedef struct cpl_gguf {
     cpl_source *source;      /* owned */
     const char *path;        /* borrowed from it */

@@ -13,7 +13,7 @@
 #include "checkpoint/gguf.h"
 #include "io/file.h"
 
-/* An empty writer is all zero. */
+/* Holds the state of a writer. An empty one is all zero. */
 typedef struct cpl_gguf_writer {
     cpl_text metadata, table;
     uint64_t n_pairs, n_tensors;

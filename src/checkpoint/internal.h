@@ -32,7 +32,7 @@ uint32_t cpl_gguf_code_of(cpl_format format);         /* the format must have a 
 
 enum { CPL_GGUF_BUFFER = 1 << 16 }; /* bytes read at once */
 
-/* Sequential reading of a file. */
+/* Reads a file front to back. */
 typedef struct cpl_gguf_source {
     const char *path;       /* borrowed, for error messages */
     const char *what;       /* borrowed: the part being read, such as "the metadata" */
@@ -43,8 +43,8 @@ typedef struct cpl_gguf_source {
     unsigned char *buffer;  /* CPL_GGUF_BUFFER bytes */
 } cpl_gguf_source;
 
-/* CPL_ERR_INPUT if the rest of the file cannot hold `count` entries of at least `bytes` bytes
- * each. */
+/* Fails with CPL_ERR_INPUT if the rest of the file cannot hold `count` entries of at least `bytes`
+ * bytes each. */
 CPL_NODISCARD cpl_status cpl_gguf_source_holds(const cpl_gguf_source *source, uint64_t count,
                                                uint64_t bytes);
 
@@ -56,8 +56,8 @@ CPL_NODISCARD cpl_status cpl_gguf_source_skip(cpl_gguf_source *source, uint64_t 
 CPL_NODISCARD cpl_status cpl_gguf_source_string(cpl_gguf_source *source, cpl_text *out,
                                                 uint64_t longest, size_t *length);
 
-/* As cpl_gguf_source_string, for a name: it must have at least one byte, be UTF-8 and hold no NUL.
- * A NUL is appended. */
+/* Does the same as cpl_gguf_source_string for a name: it must have at least one byte, be UTF-8 and
+ * hold no NUL. A NUL is appended. */
 CPL_NODISCARD cpl_status cpl_gguf_source_name(cpl_gguf_source *source, cpl_text *out,
                                               uint64_t longest);
 
@@ -71,7 +71,7 @@ CPL_NODISCARD cpl_status cpl_gguf_metadata_read(json_t **metadata, uint64_t *ali
 
 /* ---- stored*.c ---- */
 
-/* Bytes of `room` that are not in use. */
+/* Returns the bytes of `room` that are not in use. */
 static inline double cpl_stored_room(const cpl_stored_files *files)
 {
     return files->room - (double)(cpl_alloc_in_use() - files->held);

@@ -57,9 +57,6 @@ const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype); /* "BF16" *
 int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype);         /* bits of one element */
 cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype);
 
-/* Sets *dtype from its name, which is case-sensitive. False for an unknown name. */
-bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name);
-
 typedef struct cpl_safetensors_entry {
     const char *name; /* UTF-8; name and shape are borrowed from the open file */
     cpl_safetensors_dtype dtype;
@@ -69,13 +66,13 @@ typedef struct cpl_safetensors_entry {
     uint64_t begin, end; /* bytes [begin, end) of the data */
 } cpl_safetensors_entry;
 
-/* Whether the tensor has exactly these dimensions. */
+/* Returns whether the tensor has exactly these dimensions. */
 bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, const int64_t *shape);
 
 /* Writes the shape, such as "[2,3]", to `out`, shortened with "..." if too long. Returns `out`. */
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry);
 
-/* An open file; read-only for callers. */
+/* Describes an open file. Callers only read it. */
 typedef struct cpl_safetensors {
     cpl_source *source;                    /* owned */
     const char *path;                      /* borrowed from the source */
@@ -94,14 +91,14 @@ typedef struct cpl_safetensors {
  * cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
 
-/* As cpl_safetensors_open, for a file at the location `origin`; NULL: the local file system.
- * CPL_ERR_MEMORY, before the tables are made, if they take more than about `room` bytes; INFINITY:
- * no limit. */
+/* Does the same as cpl_safetensors_open for a file at the location `origin`; NULL: the local file
+ * system. CPL_ERR_MEMORY, before the tables are made, if they take more than about `room` bytes;
+ * INFINITY: no limit. */
 CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
                                                    const char *path, double room);
 void cpl_safetensors_close(cpl_safetensors *file); /* does nothing for NULL */
 
-/* The tensor `name`; NULL if the file does not have it. */
+/* Returns the tensor `name`; NULL if the file does not have it. */
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
 
 /* Sets `out` to the elements [first, first + count) as f32. Supports F64 (rounded), F32, F16,

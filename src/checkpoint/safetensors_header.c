@@ -13,6 +13,16 @@
 #include "base/text.h"
 #include "io/json_pull.h"
 
+static const struct {
+    const char *name;
+    int bits;
+    cpl_format format;
+} dtypes[] = {
+#define DTYPE_ROW(name, bits, format) {#name, bits, CPL_FORMAT_##format},
+    CPL_SAFETENSORS_DTYPES(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
 typedef struct parser {
     cpl_json_pull pull;
     const char *path, *tensor; /* the entry being read, or NULL */
@@ -20,10 +30,21 @@ typedef struct parser {
     bool has_metadata;
 } parser;
 
+/* Sets *dtype from its name, which is case-sensitive. False for an unknown name. */
+static bool find_dtype(cpl_safetensors_dtype *dtype, const char *name)
+{
+    for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++)
+        if (strcmp(name, dtypes[i].name) == 0) {
+            *dtype = (cpl_safetensors_dtype)i;
+            return true;
+        }
+    return false;
+}
+
 static void parse_dtype(parser *p, cpl_safetensors_dtype *dtype)
 {
     char *name;
-    if (cpl_json_pull_string(&p->pull, &name) && !cpl_safetensors_dtype_parse(dtype, name))
+    if (cpl_json_pull_string(&p->pull, &name) && !find_dtype(dtype, name))
         cpl_json_pull_fail(&p->pull, "an unknown dtype");
 }
 
@@ -235,16 +256,6 @@ cpl_status cpl_safetensors_parse_header(cpl_safetensors *file, size_t length, ui
 
 /* ---- types and shapes ---- */
 
-static const struct {
-    const char *name;
-    int bits;
-    cpl_format format;
-} dtypes[] = {
-#define DTYPE_ROW(name, bits, format) {#name, bits, CPL_FORMAT_##format},
-    CPL_SAFETENSORS_DTYPES(DTYPE_ROW)
-#undef DTYPE_ROW
-};
-
 const char *cpl_safetensors_dtype_name(cpl_safetensors_dtype dtype)
 {
     return dtypes[dtype].name;
@@ -258,16 +269,6 @@ int cpl_safetensors_dtype_bits(cpl_safetensors_dtype dtype)
 cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype)
 {
     return dtypes[dtype].format;
-}
-
-bool cpl_safetensors_dtype_parse(cpl_safetensors_dtype *dtype, const char *name)
-{
-    for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++)
-        if (strcmp(name, dtypes[i].name) == 0) {
-            *dtype = (cpl_safetensors_dtype)i;
-            return true;
-        }
-    return false;
 }
 
 bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, const int64_t *shape)

@@ -1,8 +1,6 @@
 /* stored.c - see stored.h; stored_files.c finds and opens the files, stored_collect.c collects
  * their tensors. */
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -151,15 +149,6 @@ cpl_status cpl_stored_find_sound(const cpl_stored **out, const cpl_stored_files 
     return CPL_OK;
 }
 
-const char *cpl_stored_shape(char out[128], const cpl_stored *tensor)
-{
-    size_t at = (size_t)snprintf(out, 128, "[");
-    for (int i = 0; i < tensor->rank && at < 100; i++)
-        at += (size_t)snprintf(out + at, 128 - at, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
-    snprintf(out + at, 128 - at, "]");
-    return out;
-}
-
 cpl_status cpl_stored_read_part_f32(const cpl_stored *tensor, float *out, int64_t first,
                                     int64_t count)
 {
@@ -172,13 +161,13 @@ cpl_status cpl_stored_find_shaped(const cpl_stored **out, const cpl_stored_files
                                   const char *name, int rank, const int64_t *shape)
 {
     char found[128], wanted[128];
-    cpl_stored like = {.rank = rank};
+    const cpl_safetensors_entry like = {.rank = rank, .shape = (const uint64_t *)shape};
     CPL_TRY(cpl_stored_find_sound(out, s, name));
     if (!*out) return CPL_FAIL(CPL_ERR_INPUT, "%s: has no tensor %.200s", s->source, name);
     if (cpl_safetensors_has_shape((*out)->entry, rank, shape)) return CPL_OK;
-    memcpy(like.shape, shape, (size_t)rank * sizeof *shape);
     return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s is %s, it should be %s", (*out)->path, name,
-                    cpl_stored_shape(found, *out), cpl_stored_shape(wanted, &like));
+                    cpl_safetensors_shape_text(found, (*out)->entry),
+                    cpl_safetensors_shape_text(wanted, &like));
 }
 
 /* ---- identity ---- */

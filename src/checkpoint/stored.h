@@ -32,7 +32,7 @@
 
 enum { CPL_STORED_MAX_RANK = 6 };
 
-/* One file of a checkpoint. Either safetensors or gguf is set, or neither and `fault`. */
+/* Describes one file of a checkpoint. Either safetensors or gguf is set, or neither and `fault`. */
 typedef struct cpl_stored_part {
     const char *path, *name; /* name is the end of path; borrowed from the list of files */
     cpl_safetensors *safetensors;
@@ -43,7 +43,7 @@ typedef struct cpl_stored_part {
     int stem;           /* with a slice: length of the name before "-TP-" */
 } cpl_stored_part;
 
-/* One tensor; borrowed from the open checkpoint. */
+/* Describes one tensor. It is borrowed from the open checkpoint. */
 typedef struct cpl_stored {
     const char *name;
     const char *type_name; /* as in the file: "F8_E4M3", "I32", "Q4_K" */
@@ -63,7 +63,7 @@ typedef struct cpl_stored {
     uint64_t offset; /* position in the file */
 } cpl_stored;
 
-/* An open checkpoint; read-only for callers. */
+/* Describes an open checkpoint. Callers only read it. */
 typedef struct cpl_stored_files {
     const cpl_origin *origin; /* location of the files; NULL: the local file system */
     char *path;               /* path given by the user */
@@ -94,22 +94,20 @@ typedef struct cpl_stored_files {
 CPL_NODISCARD cpl_status cpl_stored_open(cpl_stored_files **out, const cpl_origin *origin,
                                          const char *path, double room, const cpl_log *log);
 
-/* As cpl_stored_open, but strict (see above): a file that cannot be read is CPL_ERR_INPUT. The
- * config is empty. */
+/* Does the same as cpl_stored_open, but strictly (see above): a file that cannot be read is
+ * CPL_ERR_INPUT. The config is empty. */
 CPL_NODISCARD cpl_status cpl_stored_open_strict(cpl_stored_files **out, const char *path,
                                                 const cpl_log *log);
 void cpl_stored_close(cpl_stored_files *files); /* does nothing for NULL */
 
-/* The tensor `name`, or NULL. For a sliced tensor slice 0; the other slices follow in memory. */
+/* Returns the tensor `name`, or NULL. For a sliced tensor it returns slice 0, and the other slices
+ * follow in memory. */
 const cpl_stored *cpl_stored_find(const cpl_stored_files *files, const char *name);
 
 /* Sets the tensor, or NULL if neither a file nor the index has it. A tensor with a fault is
  * CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_stored_find_sound(const cpl_stored **out,
                                                const cpl_stored_files *files, const char *name);
-
-/* Writes the shape, such as "[2,3]", to `out` and returns `out`. */
-const char *cpl_stored_shape(char out[128], const cpl_stored *tensor);
 
 /* Sets the tensor `name`, which must exist without a fault and with exactly this shape. Safetensors
  * files only. */
@@ -135,7 +133,7 @@ CPL_NODISCARD cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes
 CPL_NODISCARD cpl_status cpl_stored_read(const cpl_stored *tensor, void *out, uint64_t first,
                                          size_t bytes);
 
-/* The file that holds the tensor at `offset`. The tensor must have no fault. */
+/* Returns the file that holds the tensor at `offset`. The tensor must have no fault. */
 const cpl_source *cpl_stored_source(const cpl_stored *tensor);
 
 /* Advises the system that these bytes will be read soon. */

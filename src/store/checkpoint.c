@@ -28,14 +28,11 @@ static void set_sum(json_t *sums, const char *name, uint64_t hash)
     (void)json_object_set_new(sums, name, json_string(hex));
 }
 
-/* Adds the sums of files that `sums` lacks and writes it. */
+/* Adds the sums of files that `sums` lacks, writes the object and frees it. NULL: out of memory. */
 static cpl_status write_checksums(const char *folder, json_t *sums)
 {
-    cpl_status status = CPL_OK;
     cpl_strings names = {0};
-    char *path        = cpl_path_join(folder, "checksums.json");
-    if (!path || !sums) status = CPL_ERR_MEMORY;
-    if (status == CPL_OK) status = cpl_folder_list(&names, folder);
+    cpl_status status = sums ? cpl_folder_list(&names, folder) : CPL_ERR_MEMORY;
     for (int64_t i = 0; status == CPL_OK && i < names.count; i++) {
         if (json_object_get(sums, names.at[i])) continue;
         uint64_t hash = 0;
@@ -44,9 +41,9 @@ static cpl_status write_checksums(const char *folder, json_t *sums)
         set_sum(sums, names.at[i], hash);
         cpl_free(file);
     }
-    if (status == CPL_OK) status = cpl_json_write_atomic(path, sums, JSON_INDENT(2));
     cpl_paths_free(&names);
-    cpl_free(path);
+    if (status == CPL_OK) return cpl_hf_write_json(folder, "checksums.json", sums);
+    json_decref(sums);
     return status;
 }
 
@@ -58,15 +55,10 @@ static cpl_status moments(cpl_named_list *list, const cpl_checkpoint *c)
     return cpl_named_params(list, c->v, &c->model->config, "v.");
 }
 
-/* Writes state.json, and for one process state.safetensors. */
 static cpl_status write_state_json(const char *folder, const cpl_checkpoint *c)
 {
-    char *json = cpl_path_join(folder, "state.json");
-    if (!json) return CPL_ERR_MEMORY;
     (void)json_object_set_new(c->state, "step", json_integer(c->step));
-    cpl_status status = cpl_json_write_atomic(json, c->state, JSON_INDENT(2));
-    cpl_free(json);
-    return status;
+    return cpl_hf_write_json(folder, "state.json", json_incref(c->state));
 }
 
 static cpl_status write_state(const char *folder, const cpl_checkpoint *c)
@@ -95,10 +87,7 @@ static cpl_status write_folder(const char *folder, const cpl_checkpoint *c)
     CPL_TRY(make_folder(folder));
     CPL_TRY(cpl_hf_save(folder, c->model, c->tokens, c->tokenizer));
     CPL_TRY(write_state(folder, c));
-    json_t *sums      = json_object();
-    cpl_status status = write_checksums(folder, sums);
-    json_decref(sums);
-    CPL_TRY(status);
+    CPL_TRY(write_checksums(folder, json_object()));
     return cpl_folder_sync(folder);
 }
 
@@ -185,16 +174,11 @@ static cpl_status write_index(const char *folder, const char *name, const cpl_ch
 {
     int64_t bytes = 0;
     json_t *map   = json_object();
-    char *path    = cpl_path_join(folder, name);
     for (int which = (int)first; map && which <= (int)last; which++)
         add_names(map, &bytes, c, (cpl_saved_set)which);
-    json_t *index =
-        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
-    cpl_status status = path && index ? cpl_json_write_atomic(path, index, JSON_INDENT(2))
-                                      : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for an index");
-    json_decref(index);
-    cpl_free(path);
-    return status;
+    return cpl_hf_write_json(folder, name,
+                             json_pack("{s:{s:I}, s:o}", "metadata", "total_size",
+                                       (json_int_t)bytes, "weight_map", map));
 }
 
 /* Writes the files of rank 0 that follow the parts. `sums` are the check sums of the parts. */
@@ -205,10 +189,7 @@ static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const 
                         CPL_SAVED_WEIGHTS));
     CPL_TRY(write_index(folder, "state.safetensors.index.json", c, CPL_SAVED_M, CPL_SAVED_V));
     CPL_TRY(write_state_json(folder, c));
-    json_t *named     = name_sums(sums, c->ranks->world->size);
-    cpl_status status = write_checksums(folder, named);
-    json_decref(named);
-    CPL_TRY(status);
+    CPL_TRY(write_checksums(folder, name_sums(sums, c->ranks->world->size)));
     return cpl_folder_sync(folder);
 }
 

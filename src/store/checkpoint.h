@@ -23,10 +23,10 @@
 #include "parallel/group.h"
 #include "store/hf_config.h"
 
-/* The sets of tensors, in the order in which they are saved. */
+/* Lists the sets of tensors, in the order in which they are saved. */
 typedef enum cpl_saved_set { CPL_SAVED_WEIGHTS, CPL_SAVED_M, CPL_SAVED_V } cpl_saved_set;
 
-/* The functions by which several ranks, each with its own part, save and load. */
+/* Holds the functions by which several ranks, each with its own part, save and load. */
 typedef struct cpl_checkpoint_ranks {
     cpl_group *world;
     void *ctx;

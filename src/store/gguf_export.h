@@ -12,7 +12,7 @@
 #include "checkpoint/gguf_writer.h"
 #include "store/hf.h"
 
-/* The result of an export. */
+/* Holds the result of an export. */
 typedef struct cpl_gguf_export {
     const char *architecture; /* "olmoe"; static */
     int64_t n_tensors;

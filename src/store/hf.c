@@ -179,8 +179,8 @@ static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *w
     CPL_TRY(cpl_stored_find_sound(fused, weights, name));
     if (!*fused || cpl_safetensors_has_shape((*fused)->entry, 3, shape)) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %s is %s, the config says [%lld,%lld,%lld]",
-                    weights->source, name, cpl_stored_shape(text, *fused), (long long)shape[0],
-                    (long long)shape[1], (long long)shape[2]);
+                    weights->source, name, cpl_safetensors_shape_text(text, (*fused)->entry),
+                    (long long)shape[0], (long long)shape[1], (long long)shape[2]);
 }
 
 /* Loads the fused experts of layer l, as far as they are in this process, if the checkpoint has

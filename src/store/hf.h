@@ -54,7 +54,7 @@ CPL_NODISCARD cpl_status cpl_hf_read_part(const cpl_hf *hf, float *out, const cp
 CPL_NODISCARD cpl_status cpl_hf_save_config(const char *folder, const cpl_model_settings *config,
                                             const cpl_hf_tokens *tokens, const char *tokenizer);
 
-/* As cpl_hf_save_config, and writes model.safetensors. */
+/* Does the same as cpl_hf_save_config, and writes model.safetensors. */
 CPL_NODISCARD cpl_status cpl_hf_save(const char *folder, cpl_model *model,
                                      const cpl_hf_tokens *tokens, const char *tokenizer);
 

@@ -12,7 +12,8 @@
 
 enum { CPL_HF_MOST_ENDS = 16 };
 
-/* The contents of a directory's configuration other than the model's settings: token ids, or -1. */
+/* Holds the contents of a directory's configuration other than the model's settings: token ids, or
+ * -1. */
 typedef struct cpl_hf_tokens {
     int64_t pad, bos, eos;               /* eos: the first id of a list */
     int64_t extra_eos[CPL_HF_MOST_ENDS]; /* (n_extra_eos) further ids that end generated text, from
@@ -29,9 +30,9 @@ typedef struct cpl_hf_tokens {
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
                                             const char *folder, const cpl_log *log);
 
-/* CPL_ERR_INPUT, naming the setting and both values, if a setting of `ours` differs from `theirs`,
- * the model in `where`. With `given` [settings of section model], compares only the settings that
- * are given and set; NULL: all settings. */
+/* Fails with CPL_ERR_INPUT, naming the setting and both values, if a setting of `ours` differs from
+ * `theirs`, the model in `where`. With `given` [settings of section model], compares only the
+ * settings that are given and set; NULL: all settings. */
 CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
                                               const cpl_model_settings *theirs, const bool *given,
                                               const char *where);

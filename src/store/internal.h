@@ -14,7 +14,7 @@
 #define CPL_HF_EMBED "model.embed_tokens.weight"
 #define CPL_HF_HEAD  "lm_head.weight"
 
-/* The number after `part` in a tensor's name; -1 if the name does not contain `part`. */
+/* Returns the number after `part` in a tensor's name; -1 if the name does not contain `part`. */
 int64_t cpl_hf_number_behind(const char *name, const char *part);
 
 /* Applies Transformers' rule for a config with tie_word_embeddings. If both tensors exist and their

@@ -15,7 +15,7 @@ typedef struct cpl_named {
     cpl_tensor tensor; /* F32; rank 0: a scalar */
 } cpl_named;
 
-/* An empty list is all zero except `be`. */
+/* Holds tensors with their names. An empty list is all zero except `be`. */
 typedef struct cpl_named_list {
     cpl_backend *be; /* backend of all tensors */
     cpl_named *at;   /* owned */

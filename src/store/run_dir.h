@@ -14,7 +14,7 @@
  * and the rest of killed runs. */
 void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep);
 
-/* Whether the run has a `last`, complete or not, or any checkpoint. */
+/* Returns whether the run has a `last`, complete or not, or any checkpoint. */
 bool cpl_run_dir_has_checkpoint(const char *run);
 
 /* Sets the name of a file that only a run that has begun its first step has: metrics, plain or
@@ -22,8 +22,8 @@ bool cpl_run_dir_has_checkpoint(const char *run);
 enum { CPL_RUN_DIR_NAME_BYTES = 64 };
 CPL_NODISCARD cpl_status cpl_run_dir_trace(char name[CPL_RUN_DIR_NAME_BYTES], const char *folder);
 
-/* CPL_ERR_INPUT, saying what the folder is, unless it has a config.yaml and either files of a begun
- * run (metrics, a checkpoint) or no weights. */
+/* Fails with CPL_ERR_INPUT, saying what the folder is, unless it has a config.yaml and either files
+ * of a begun run (metrics, a checkpoint) or no weights. */
 CPL_NODISCARD cpl_status cpl_run_dir_check(const char *folder);
 
 /* Sets the folder of the checkpoint that RUN/last leads to, from cpl_alloc; without such a link the
@@ -40,13 +40,13 @@ CPL_NODISCARD cpl_status cpl_run_dir_resolve(char **folder, const char *path);
  * false. */
 CPL_NODISCARD cpl_status cpl_run_dir_verify(const char *folder, bool *checked);
 
-/* As cpl_run_dir_verify, for the files number `first`, `first` + `every`, ... of checksums.json, so
- * that `every` ranks can divide them. */
+/* Does the same as cpl_run_dir_verify for the files number `first`, `first` + `every`, ... of
+ * checksums.json, so that `every` ranks can divide them. */
 CPL_NODISCARD cpl_status cpl_run_dir_verify_share(const char *folder, int first, int every,
                                                   bool *checked);
 
-/* As cpl_run_dir_verify, for config.json and model.safetensors, the latter only if it has at most
- * `most_bytes` bytes. */
+/* Does the same as cpl_run_dir_verify for config.json and model.safetensors, the latter only if it
+ * has at most `most_bytes` bytes. */
 CPL_NODISCARD cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes);
 
 /* Removes the unfinished files of killed runs (.tmp- in the name) from `run`. */
