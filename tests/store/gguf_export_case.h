@@ -60,6 +60,12 @@ static inline model_case *model_filled(const cpl_model_settings *c)
     return m;
 }
 
+static inline model_case *variant_filled(size_t i)
+{
+    const cpl_model_settings c = config_of(&variants[i]);
+    return model_filled(&c);
+}
+
 static const cpl_hf_tokens ids = {.pad = 1, .bos = -1, .eos = 0};
 
 static inline const char *saved(model_case *m)
@@ -69,8 +75,8 @@ static inline const char *saved(model_case *m)
     return folder;
 }
 
-static inline cpl_status export_to(const char *path, const char *folder, cpl_format type,
-                                   cpl_gguf_export *done, const cpl_log *log)
+static inline cpl_status export_into(cpl_gguf_export *done, const char *path, const char *folder,
+                                     cpl_format type, const cpl_log *log)
 {
     cpl_hf *hf        = NULL;
     cpl_tokenizer *t  = NULL;
@@ -82,6 +88,13 @@ static inline cpl_status export_to(const char *path, const char *folder, cpl_for
     return status;
 }
 
+static inline cpl_status export_to(const char *path, const char *folder, cpl_format type,
+                                   const cpl_log *log)
+{
+    cpl_gguf_export done;
+    return export_into(&done, path, folder, type, log);
+}
+
 /* The file of a model, opened. */
 static inline cpl_gguf *exported(model_case *m, cpl_format type)
 {
@@ -89,7 +102,7 @@ static inline cpl_gguf *exported(model_case *m, cpl_format type)
     cpl_gguf_export done;
     const char *folder = saved(m);
     const char *path   = in_folder(folder, "m.gguf");
-    assert_ok(export_to(path, folder, type, &done, NULL));
+    assert_ok(export_into(&done, path, folder, type, NULL));
     assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
     assert_int_equal(done.n_tensors, g->count);
     return g;

@@ -52,6 +52,12 @@ static inline model_case *model_drawn(const cpl_model_settings *config, uint64_t
     return m;
 }
 
+static inline model_case *small_model(uint64_t seed)
+{
+    const cpl_model_settings c = small_config();
+    return model_drawn(&c, seed);
+}
+
 static inline void model_gone(model_case *m)
 {
     mirrors_drop(&m->be);

@@ -135,10 +135,9 @@ TEST(what_llama_cpp_computes)
     cpl_safetensors *file;
     assert_ok(cpl_safetensors_open(&file, golden_path("llama/logits.safetensors")));
     for (size_t v = 0; v < N_VARIANTS; v++) {
-        const cpl_model_settings c = config_of(&variants[v]);
-        model_case *m              = model_filled(&c);
-        cpl_gguf *g                = exported(m, CPL_FORMAT_F32);
-        model_case *again          = model_in(g);
+        model_case *m     = variant_filled(v);
+        cpl_gguf *g       = exported(m, CPL_FORMAT_F32);
+        model_case *again = model_in(g);
         cpl_generator generator;
         assert_ok(cpl_generator_init(&generator, &again->model, PROMPT + NEW, PROMPT));
         check_logits(&generator, file, variants[v].name);
@@ -158,11 +157,9 @@ static int write_files(const char *to)
 {
     char path[600];
     for (size_t v = 0; v < N_VARIANTS; v++) {
-        cpl_gguf_export done;
-        const cpl_model_settings c = config_of(&variants[v]);
-        model_case *m              = model_filled(&c);
+        model_case *m = variant_filled(v);
         snprintf(path, sizeof path, "%.400s/%s.gguf", to, variants[v].name);
-        assert_ok(export_to(path, saved(m), CPL_FORMAT_F32, &done, NULL));
+        assert_ok(export_to(path, saved(m), CPL_FORMAT_F32, NULL));
         model_gone(m);
     }
     return 0;

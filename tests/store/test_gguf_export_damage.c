@@ -8,10 +8,9 @@
 
 static void refuses(cpl_model_settings c, const char *says)
 {
-    cpl_gguf_export done;
     model_case *m      = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
-    assert_fails(CPL_ERR_INPUT, says, export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+    assert_fails(CPL_ERR_INPUT, says, export_to(path, folder, CPL_FORMAT_F32, NULL));
     assert_false(cpl_path_exists(path));
     model_gone(m);
 }
@@ -35,19 +34,17 @@ TEST(what_llama_cpp_does_not_compute)
 /* An old file stays as it was. */
 TEST(numbers_that_a_type_cannot_hold)
 {
-    cpl_gguf_export done;
-    const cpl_model_settings c = config_of(&variants[0]);
-    model_case *m              = model_filled(&c);
+    model_case *m = variant_filled(0);
     m->be.ops->fill(&m->be, cpl_tensor_numbers(m->model.master.layer[1].w_down, 77, 1), 1e5f);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
     write_text(path, "old");
     assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a number that F16 cannot hold",
-                 export_to(path, folder, CPL_FORMAT_F16, &done, NULL));
+                 export_to(path, folder, CPL_FORMAT_F16, NULL));
     cpl_text old = {0};
     assert_ok(cpl_file_read(&old, path, 100));
     assert_string_equal(old.bytes, "old");
     cpl_text_free(&old);
-    assert_ok(export_to(path, folder, CPL_FORMAT_BF16, &done, NULL));
+    assert_ok(export_to(path, folder, CPL_FORMAT_BF16, NULL));
     model_gone(m);
 }
 
@@ -56,15 +53,13 @@ TEST(numbers_that_are_none)
 {
     static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
                                        CPL_FORMAT_Q8_0};
-    cpl_gguf_export done;
-    const cpl_model_settings c = config_of(&variants[0]);
     for (int k = 0; k < 8; k++) {
-        model_case *m = model_filled(&c);
+        model_case *m = variant_filled(0);
         m->be.ops->fill(&m->be, cpl_tensor_numbers(m->model.master.layer[1].w_down, 77, 1),
                         k % 2 ? (float)NAN : -(float)INFINITY);
         const char *folder = saved(m);
         assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a NaN or an infinite number",
-                     export_to(in_folder(folder, "m.gguf"), folder, types[k / 2], &done, NULL));
+                     export_to(in_folder(folder, "m.gguf"), folder, types[k / 2], NULL));
         model_gone(m);
     }
 }
@@ -87,12 +82,10 @@ static void change_text(const char *folder, const char *name, const char *from, 
 
 static cpl_status with_tokenizer(const char *from, const char *to, const cpl_log *log)
 {
-    cpl_gguf_export done;
-    const cpl_model_settings c = config_of(&variants[0]);
-    model_case *m              = model_filled(&c);
-    const char *folder         = saved(m);
+    model_case *m      = variant_filled(0);
+    const char *folder = saved(m);
     change_text(folder, "tokenizer.json", from, to);
-    cpl_status status = export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &done, log);
+    cpl_status status = export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, log);
     model_gone(m);
     return status;
 }
@@ -115,7 +108,6 @@ TEST(tokenizers)
 /* The model has 386 rows, the tokenizer 384 tokens. */
 TEST(texts_of_tokens)
 {
-    cpl_gguf_export done;
     cpl_model_settings c = config_of(&variants[0]);
     c.vocab_size         = ROWS + 2;
     model_case *m        = model_filled(&c);
@@ -123,16 +115,16 @@ TEST(texts_of_tokens)
     change_text(folder, "tokenizer.json", "\"added_tokens\": [",
                 "\"added_tokens\": [" ADDED(384, "[PAD385]"));
     assert_fails(CPL_ERR_INPUT, "two tokens of the tokenizer have the text \"[PAD385]\"",
-                 export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+                 export_to(path, folder, CPL_FORMAT_F32, NULL));
     assert_non_null(strstr(cpl_last_error(), folder));
     change_text(folder, "tokenizer.json", ADDED(384, "[PAD385]"),
                 ADDED(384, "a b") ADDED(385, "a bc"));
     change_text(folder, "tokenizer.json", "\"vocab\": {",
                 "\"vocab\": {\"a b\": 384, \"a bc\": 385, ");
-    assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+    assert_ok(export_to(path, folder, CPL_FORMAT_F32, NULL));
     change_text(folder, "tokenizer.json", "\"merges\": [", "\"merges\": [[\"a b\", \"c\"], ");
     assert_fails(CPL_ERR_INPUT, "\"a b c\", joins a token with a space in its text",
-                 export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+                 export_to(path, folder, CPL_FORMAT_F32, NULL));
     assert_non_null(strstr(cpl_last_error(), folder));
     model_gone(m);
 }
@@ -140,7 +132,6 @@ TEST(texts_of_tokens)
 /* `ends`: eos_token_id. `says`: part of the only warning; NULL: there is none. */
 static void warns(cpl_model_settings c, const char *ends, const char *says)
 {
-    cpl_gguf_export done;
     char generation[100];
     model_case *m      = model_filled(&c);
     const char *folder = saved(m);
@@ -149,7 +140,7 @@ static void warns(cpl_model_settings c, const char *ends, const char *says)
     write_text(in_folder(folder, "generation_config.json"), generation);
     change_text(folder, "tokenizer.json", "{\"type\": \"NFC\"}", "null");
     n_warnings = 0;
-    assert_ok(export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &done, &a_log));
+    assert_ok(export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &a_log));
     assert_int_equal(n_warnings, says ? 1 : 0);
     if (says) assert_non_null(strstr(warned, says));
     model_gone(m);
@@ -175,14 +166,13 @@ TEST(what_llama_cpp_does_otherwise)
 TEST(memory_that_runs_out)
 {
     cpl_gguf_export done;
-    const cpl_model_settings c = config_of(&variants[2]);
-    model_case *m              = model_filled(&c);
+    model_case *m      = variant_filled(2);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
     const int64_t before = cpl_alloc_in_use();
     scarce s             = {0};
     cpl_gguf *g;
     while (scarce_begin(&s)) {
-        scarce_end(&s, export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+        scarce_end(&s, export_into(&done, path, folder, CPL_FORMAT_F32, NULL));
         assert_int_equal(cpl_alloc_in_use(), before);
         if (!cpl_path_exists(path)) continue;
         assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));

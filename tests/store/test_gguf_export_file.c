@@ -90,8 +90,7 @@ TEST(every_tensor_of_every_type)
     static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
                                        CPL_FORMAT_Q8_0};
     for (size_t v = 0; v < N_VARIANTS; v++) {
-        const cpl_model_settings c = config_of(&variants[v]);
-        model_case *m              = model_filled(&c);
+        model_case *m = variant_filled(v);
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             cpl_gguf *g = exported(m, types[t]);
             check_tensors(g, m, types[t]);
@@ -110,7 +109,7 @@ TEST(rows_that_no_block_fits)
     c.vocab_size = ROWS, c.d_model = 40, c.d_expert = 64;
     model_case *m      = model_filled(&c);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
-    assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, &done, NULL));
+    assert_ok(export_into(&done, path, folder, CPL_FORMAT_Q8_0, NULL));
     assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
     check_tensors(g, m, CPL_FORMAT_Q8_0);
     assert_int_equal(entry_of(g, "blk.0.ffn_down_exps.weight")->format, CPL_FORMAT_Q8_0);
@@ -203,17 +202,15 @@ static const struct chat_case {
 
 TEST(chat_templates)
 {
-    static const char key[]    = "tokenizer.chat_template";
-    const cpl_model_settings c = config_of(&variants[0]);
-    model_case *m              = model_filled(&c);
+    static const char key[] = "tokenizer.chat_template";
+    model_case *m           = variant_filled(0);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
-    cpl_gguf_export done;
     for (size_t i = 0; i < sizeof chat_cases / sizeof *chat_cases; i++) {
         const struct chat_case *one = &chat_cases[i];
         cpl_gguf *g;
         n_warnings = 0;
         write_text(in_folder(folder, one->file), one->content);
-        assert_ok(export_to(path, folder, CPL_FORMAT_F32, &done, &a_log));
+        assert_ok(export_to(path, folder, CPL_FORMAT_F32, &a_log));
         assert_int_equal(n_warnings, one->heard);
         assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
         if (one->wanted)
@@ -225,7 +222,7 @@ TEST(chat_templates)
     assert_int_equal(unlink(in_folder(folder, "chat_template.jinja")), 0);
     write_text(in_folder(folder, "tokenizer_config.json"), "{");
     assert_fails(CPL_ERR_INPUT, "tokenizer_config.json",
-                 export_to(path, folder, CPL_FORMAT_F32, &done, NULL));
+                 export_to(path, folder, CPL_FORMAT_F32, NULL));
     model_gone(m);
 }
 
@@ -255,13 +252,12 @@ TEST(fused_experts_give_the_same_file)
     const char *folder = saved(m), *path = in_folder(folder, "one.gguf");
     const char *other = in_folder(folder, "other.gguf");
     float *fused[2];
-    cpl_gguf_export done;
     cpl_named_list list = {.be = &m->be};
-    assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, &done, NULL));
+    assert_ok(export_to(path, folder, CPL_FORMAT_Q8_0, NULL));
     assert_ok(cpl_named_some(&list, &m->model.master, &c, "", no_expert, NULL));
     for (int64_t l = 0; l < 2; l++) fused[l] = add_fused(&list, m, l);
     assert_ok(cpl_named_write(&list, in_folder(folder, "model.safetensors")));
-    assert_ok(export_to(other, folder, CPL_FORMAT_Q8_0, &done, NULL));
+    assert_ok(export_to(other, folder, CPL_FORMAT_Q8_0, NULL));
     assert_same_files(path, other);
     cpl_named_free(&list);
     for (int64_t l = 0; l < 2; l++) free(fused[l]);

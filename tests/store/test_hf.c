@@ -41,8 +41,7 @@ TEST(single_file_of_every_type)
 {
     const cpl_safetensors_dtype types[] = {CPL_SAFETENSORS_F32, CPL_SAFETENSORS_BF16,
                                            CPL_SAFETENSORS_F16};
-    cpl_model_settings c                = small_config();
-    model_case *m                       = model_drawn(&c, 3);
+    model_case *m                       = small_model(3);
     cpl_named_list list                 = names_of(m);
     for (int i = 0; i < 3; i++) {
         const char *folder = folder_with_config(m);
@@ -72,10 +71,9 @@ static void write_sharded(const cpl_named_list *list, const char *folder, const 
 
 TEST(sharded)
 {
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 4);
-    cpl_named_list list  = names_of(m);
-    const char *folder   = folder_with_config(m);
+    model_case *m       = small_model(4);
+    cpl_named_list list = names_of(m);
+    const char *folder  = folder_with_config(m);
     write_sharded(&list, folder, NULL);
     assert_loads(folder, m, CPL_SAFETENSORS_F32);
     assert_int_equal(unlink(in_folder(folder, "model-00002-of-00003.safetensors")), 0);
@@ -88,8 +86,7 @@ TEST(sharded)
 /* Layer 0 fused, layer 1 fused or one tensor an expert. */
 TEST(fused_experts)
 {
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 5);
+    model_case *m = small_model(5);
     for (int all = 0; all < 2; all++) {
         float *kept[2]     = {NULL, NULL};
         cpl_named_list old = names_of(m), list = {.be = &m->be};
@@ -164,9 +161,8 @@ TEST(surplus_tensors_are_named)
         {"model.rotary_emb.inv_freq", "silent"},
         {"model.layers.1.self_attn.rotary_emb.inv_freq", "silent"},
     };
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 11);
-    const char *folder   = folder_with_config(m);
+    model_case *m      = small_model(11);
+    const char *folder = folder_with_config(m);
     cpl_hf_close(open_with(m, folder, NULL, NULL));
     assert_int_equal(n_warnings, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -218,9 +214,8 @@ TEST(a_tied_head_that_is_there)
 
 TEST(an_adapter_is_not_applied)
 {
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 13);
-    const char *folder   = folder_with_config(m);
+    model_case *m      = small_model(13);
+    const char *folder = folder_with_config(m);
     write_text(in_folder(folder, "adapter_config.json"), "{}");
     cpl_hf_close(open_with(m, folder, NULL, NULL));
     assert_int_equal(n_warnings, 1);
@@ -260,8 +255,7 @@ TEST(save_and_load_is_the_same)
 
 TEST(tokenizer_goes_with_it)
 {
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 7);
+    model_case *m      = small_model(7);
     const char *folder = scratch_folder(), *eos = NULL, *pad = NULL;
     json_t *config = NULL;
     cpl_text a = {0}, b = {0};
@@ -565,9 +559,8 @@ TEST(damaged_config)
 /* The n-th allocation fails, for every n there is. */
 TEST(no_memory)
 {
-    cpl_model_settings c = small_config();
-    model_case *m        = model_drawn(&c, 9);
-    const char *folder   = scratch_folder();
+    model_case *m      = small_model(9);
+    const char *folder = scratch_folder();
     assert_ok(cpl_hf_save(folder, &m->model, &no_tokens, golden_path("tokenizers/small.json")));
     for (scarce s = {0}; scarce_begin(&s);) {
         cpl_hf *hf        = NULL;

@@ -68,6 +68,13 @@ static cpl_routing_options options_of(const char **input)
     return o;
 }
 
+static void measure(cpl_routing_report *r, const char *model, const cpl_routing_options *o)
+{
+    cpl_routing_cost cost;
+    assert_ok(cpl_routing_open(r, &cost, model, o, NULL));
+    assert_ok(cpl_routing_run(r, NULL));
+}
+
 /* What class a token at a place is of, from the texts. */
 static int *classes_of(const cpl_texts *texts)
 {
@@ -295,10 +302,8 @@ TEST(shown_in_every_form)
     const char *run = planted_run(), *text = reader_text(30);
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
-    cpl_routing_cost cost;
     cpl_text page = {0};
-    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
-    assert_ok(cpl_routing_run(&r, NULL));
+    measure(&r, run, &o);
     json_t *json = cpl_routing_json(&r), *layers = json_object_get(json, "layers");
     assert_int_equal(json_array_size(layers), LAYERS);
     json_t *layer = json_array_get(layers, 1);
@@ -368,11 +373,9 @@ TEST(the_smallest_case)
     const char *folder = reader_folder(&c, 3), *text = in_folder(scratch_folder(), "a.txt");
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
-    cpl_routing_cost cost;
     cpl_text page = {0};
     write_text(text, "a");
-    assert_ok(cpl_routing_open(&r, &cost, folder, &o, NULL));
-    assert_ok(cpl_routing_run(&r, NULL));
+    measure(&r, folder, &o);
     assert_int_equal(r.layers[0].assignments[0], 1);
     assert_near(r.layers[0].mean_weight[0], 1, 1e-6);
     assert_near(r.layers[0].load.most_over_mean, 1, 0);
@@ -387,15 +390,6 @@ TEST(the_smallest_case)
 }
 
 /* ---- one vector added to all router rows ---- */
-
-static void read_report(cpl_routing_report *r, const char *folder, const char **text)
-{
-    cpl_routing_options o = options_of(text);
-    cpl_routing_cost cost;
-    o.response_tokens = 200;
-    assert_ok(cpl_routing_open(r, &cost, folder, &o, NULL));
-    assert_ok(cpl_routing_run(r, NULL));
-}
 
 /* What softmax routing does not see: the order of a token's experts, and what tokens do to them. */
 static void check_unmoved(const cpl_routing_layer *a, const cpl_routing_layer *b, int64_t n)
@@ -424,8 +418,10 @@ TEST(a_shift_of_all_rows_moves_M_alone)
 {
     cpl_model_settings c = reader_config();
     const char *text = reader_text(30), *before = scratch_folder(), *after = scratch_folder();
-    model_case *m = model_drawn(&c, 4);
+    model_case *m         = model_drawn(&c, 4);
+    cpl_routing_options o = options_of(&text);
     cpl_routing_report a, b;
+    o.response_tokens = 200;
     reader_save(before, m, 0, true);
     for (int64_t l = 0; l < c.n_layers; l++) {
         const cpl_tensor router = seen(&m->be, m->model.master.layer[l].router);
@@ -435,8 +431,8 @@ TEST(a_shift_of_all_rows_moves_M_alone)
     }
     cpl_model_refresh(&m->model);
     reader_save(after, m, 0, true);
-    read_report(&a, before, &text);
-    read_report(&b, after, &text);
+    measure(&a, before, &o);
+    measure(&b, after, &o);
     for (int64_t l = 0; l < c.n_layers; l++) {
         const cpl_routing_layer *x = &a.layers[l], *y = &b.layers[l];
         const double erc = cpl_null_model_erc(x->M, c.n_experts, 1);
@@ -457,11 +453,9 @@ static int write_page(const char *folder)
     const char *run = planted_run(), *text = reader_text(30);
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
-    cpl_routing_cost cost;
     cpl_text page = {0};
     char path[600];
-    assert_ok(cpl_routing_open(&r, &cost, run, &o, NULL));
-    assert_ok(cpl_routing_run(&r, NULL));
+    measure(&r, run, &o);
     snprintf(path, sizeof path, "%s/routing.html", folder);
     assert_ok(make_page(&page, &r));
     assert_ok(cpl_file_write_atomic(path, page.bytes, page.length));
