@@ -12,10 +12,10 @@
 /* Sets R [n,d]. NaN and infinities are an error that counts them and names the first place. */
 CPL_NODISCARD cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *layer);
 
-/* Bytes on the disk of this layer's router and all its gates. */
+/* Returns the bytes of this layer's router and of all its gates in the files. */
 int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
 
-/* One expert's gate in memory. All zero is an empty one. */
+/* Holds one expert's gate in memory. All zero: no gate. */
 typedef struct cpl_gate {
     const cpl_moe_layer *layer;
     int64_t expert;
@@ -26,7 +26,7 @@ typedef struct cpl_gate {
     int64_t read_bytes; /* total since the beginning, for the progress */
 } cpl_gate;
 
-/* Bytes a cpl_gate needs for this layer. */
+/* Returns the most bytes that a cpl_gate takes for a gate of this layer. */
 size_t cpl_gate_bytes(const cpl_moe_layer *layer);
 
 /* Reads the gate of `expert` into the memory of `gate`, which grows if necessary. */
@@ -42,13 +42,13 @@ CPL_NODISCARD cpl_status cpl_gate_load_rows(cpl_gate *gate, const cpl_moe_layer 
 void cpl_gate_prefetch_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
-/* Bytes to read for the router, and for these rows. */
+/* Return the bytes that are read for the router, and for these rows. */
 int64_t cpl_router_bytes(const cpl_moe_layer *layer);
 int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                             int64_t rows);
 
-/* The part of cpl_gate_rows_bytes that belongs to an up projection, which is interleaved with the
- * gate or beside its columns. */
+/* Returns the part of cpl_gate_rows_bytes that belongs to an up projection, which is interleaved
+ * with the gate or beside its columns. */
 int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first,
                                    int64_t rows);
 
@@ -61,8 +61,8 @@ CPL_NODISCARD cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const c
 /* Sets out [rows,d] to the rows [first, first + rows) of the gate; they must be loaded. */
 void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first);
 
-/* CPL_ERR_INPUT with count and first place (file, tensor, expert, row, column) if the loaded gate
- * has a NaN or an infinity; scratch [d] floats. */
+/* Fails with CPL_ERR_INPUT and names count and first place (file, tensor, expert, row, column) if
+ * the loaded gate has a NaN or an infinity; scratch [d] floats. */
 CPL_NODISCARD cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch);
 
 void cpl_gate_free(cpl_gate *gate);

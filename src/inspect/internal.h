@@ -9,7 +9,7 @@
 
 /* ---- worker.c ---- */
 
-/* The memory of one thread. */
+/* Holds the memory of one thread. */
 typedef struct cpl_inspect_worker {
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
@@ -20,8 +20,8 @@ typedef struct cpl_inspect_worker {
     void *scratch;   /* for one operation of cpl_host_ops at a time */
 } cpl_inspect_worker;
 
-/* Bytes of every piece, the largest over the layers. router, packed, centred and sums belong to
- * a layer in work, the others to a thread. */
+/* Holds the bytes of every piece, the largest over the layers. The pieces router, packed, centred
+ * and sums belong to a layer in work, the others to a thread. */
 typedef struct cpl_inspect_worker_needs {
     size_t gate, rows, whole, squares, sum, products, scratch, router, packed, centred, sums;
 } cpl_inspect_worker_needs;
@@ -41,7 +41,7 @@ int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at);
 CPL_NODISCARD cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row,
                                                const char *with, int64_t number);
 
-/* Whether the gates of the layer are read a second time, for the silhouettes. */
+/* Returns whether the gates of the layer are read a second time, for the silhouettes. */
 bool cpl_inspect_reads_twice(const cpl_coupling_report *report, const cpl_moe_layer *at);
 
 /* Return the bytes that are read of a layer's router and gates, and the FLOPs of their products,
@@ -62,7 +62,7 @@ CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
  * nothing without o.sample. */
 CPL_NODISCARD cpl_status cpl_sample_open(cpl_coupling_report *report);
 
-/* Whether only some rows of the gates of the layer are read. */
+/* Returns whether only some rows of the gates of the layer are read. */
 bool cpl_sample_applies(const cpl_layer_report *layer);
 
 /* Return the bytes that are read of such a layer, and the bytes of its sums. */
@@ -74,7 +74,7 @@ size_t cpl_sample_memory(const cpl_coupling_report *report, const cpl_layer_repo
 int64_t cpl_sample_block(const cpl_coupling_report *report, const cpl_layer_report *layer,
                          int64_t j, int64_t k, int64_t *rows);
 
-/* The sums of one layer, of the router rows and, unless M is noisy, of the centred rows. All
+/* Holds the sums of one layer, of the router rows and, unless M is noisy, of the centred rows. All
  * zero: no sums. */
 typedef struct cpl_sample_sums {
     cpl_row_sums raw, centred; /* they share the norms; centred.squares NULL: M is noisy */

@@ -13,17 +13,18 @@
 
 enum { CPL_NULL_MODEL_PAIRINGS = 100, CPL_NULL_MODEL_MAX_ALPHAS = 32 };
 
-/* ERC of M at alpha: 1/n^2 sum_i sum_{j != i} max(M_ij - a M_ii, 0) + max(M_ji - a M_ii, 0). */
+/* Returns ERC of M at alpha: 1/n^2 sum_i sum_{j != i} max(M_ij - a M_ii, 0) + max(M_ji - a M_ii,
+ * 0). */
 double cpl_null_model_erc(const float *M, int64_t n, double alpha);
 
-/* The pairing p of rows and columns that maximises the sum of score[i, p(i)] (Hungarian algorithm,
- * n^3); among equal ones (to 1e-12 of the sum) the identity if it is one of them. Sets
- * pairing [n]. CPL_ERR_MEMORY. */
+/* Sets pairing [n] to the pairing p of rows and columns that maximises the sum of score[i, p(i)]
+ * (Hungarian algorithm, n^3). Among equal pairings (to 1e-12 of the sum) it takes the identity if
+ * it is one of them. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t n);
 
-/* Quantiles and maximum of ratio_ij = max(M_ij / M_ii, M_ij / M_jj) over the pairs i != j, linear
- * between neighbours as NumPy's; 0/0 counts as 0, x/0 is infinite. A ratio is rounded so that its
- * hinges are closed: ERC at a finite `most` is exactly 0. CPL_ERR_MEMORY. */
+/* Holds quantiles and maximum of ratio_ij = max(M_ij / M_ii, M_ij / M_jj) over the pairs i != j,
+ * linear between neighbours as NumPy's; 0/0 counts as 0, x/0 is infinite. A ratio is rounded so
+ * that its hinges are closed: ERC at a finite `most` is exactly 0. CPL_ERR_MEMORY. */
 typedef struct cpl_null_model_ratios {
     double q50, q90, q99, most; /* most is alpha_min; n = 1: all 0 */
     double violated;            /* share of the pairs above 1 */

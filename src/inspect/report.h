@@ -47,7 +47,7 @@ struct cpl_inspect_progress {
     double seconds, seconds_left; /* since the beginning; NaN while unknown */
 };
 
-/* Figures of the clean centred rows R_i - 1/n sum_j R_j in place of R_i. Adding one vector to
+/* Holds figures of the clean centred rows R_i - 1/n sum_j R_j in place of R_i. Adding one vector to
  * all rows of R, which softmax routing ignores, does not change these figures. */
 typedef struct cpl_centred_report {
     bool has_M;    /* false with --noise and where M is missing: figures that need M are not set */
@@ -58,8 +58,8 @@ typedef struct cpl_centred_report {
     cpl_null_model chance;
 } cpl_centred_report;
 
-/* With o.sample: means from the rows that were read. A layer of which not all rows were read has no
- * other figure that needs M or the norms of the gates. */
+/* Holds means from the rows that were read, with o.sample. A layer of which not all rows were read
+ * has no other figure that needs M or the norms of the gates. */
 typedef struct cpl_sample_report {
     cpl_row_plan plan;
     bool has_M, has_centred; /* without has_M the gate norm alone is an estimate; has_centred: false
@@ -68,7 +68,7 @@ typedef struct cpl_sample_report {
     cpl_estimate stored[CPL_SAMPLE_FIGURES], centred[CPL_SAMPLE_FIGURES];
 } cpl_sample_report;
 
-/* A layer. */
+/* Holds the figures of a layer. */
 typedef struct cpl_layer_report {
     const cpl_moe_layer *at; /* its n, d, D, K, part, number, notes */
     char *fault;             /* the reason why there are no figures, owned; NULL: there are */
@@ -95,7 +95,7 @@ typedef struct cpl_layer_report {
 
 enum { CPL_MOST_ROWS = 4096, CPL_ROWS_HEAD = 256 };
 
-/* Rows of some experts' gates, as a file of numpy: docs/formats.md, "Rows of gates". */
+/* Holds rows of some experts' gates, as a file of numpy: docs/formats.md, "Rows of gates". */
 typedef struct cpl_inspect_rows {
     int64_t index;  /* index of the layer in the report */
     int64_t stride; /* experts i with i mod stride = 0 are taken, at most 8 */
@@ -118,7 +118,7 @@ typedef struct cpl_coupling_report {
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
-/* The cost of an inspection, known before anything is read. */
+/* Holds the cost of an inspection, known before anything is read. */
 typedef struct cpl_inspect_cost {
     double bytes;       /* to read: routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */

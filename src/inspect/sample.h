@@ -46,7 +46,7 @@ typedef struct cpl_row_sums {
     double *norms;   /* [n,n_read] */
 } cpl_row_sums;
 
-/* Means over the experts, and over the pairs of different experts (0 for n = 1). */
+/* Lists the figures: means over experts, and over pairs of different experts (0 for n = 1). */
 typedef enum cpl_sample_figure {
     CPL_SAMPLE_KAPPA_OWN,
     CPL_SAMPLE_KAPPA_OTHERS,

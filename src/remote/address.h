@@ -12,16 +12,16 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* CPL_ERR_INPUT unless the URL of a folder or file that a user names is allowed and has no query
- * (?...) or fragment (#...). The sentence begins with the URL. */
+/* Fails with CPL_ERR_INPUT unless the URL of a folder or file that a user names is allowed and has
+ * no query (?...) or fragment (#...). The sentence begins with the URL. */
 CPL_NODISCARD cpl_status cpl_address_check_given(const char *url);
 
 /* Checks the Location of a redirect in the answer from the address `from`. The address that it
  * means must be allowed, and must not lead from https to http. CPL_ERR_INPUT, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_address_check_redirect(const char *from, const char *location);
 
-/* Whether scheme, host and port are written alike; a default port that one of them leaves out
- * counts as another. */
+/* Returns whether scheme, host and port are written alike; a default port that one of them leaves
+ * out counts as another. */
 bool cpl_address_is_same_host(const char *a, const char *b);
 
 /* Sets `out` to "host:port" of the URL, for messages; returns `out`. */

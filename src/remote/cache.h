@@ -13,7 +13,7 @@
 
 #include "remote/fetch.h"
 
-/* Whether the folder has a file of the range [begin, end). Its content is not read. */
+/* Returns whether the folder has a file of the range [begin, end). Its content is not read. */
 bool cpl_cache_has(const char *folder, const cpl_fetch_file *file, uint64_t begin, uint64_t end);
 
 /* Sets `out` [end - begin] and returns true if the range is in the folder and undamaged. */

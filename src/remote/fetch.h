@@ -28,7 +28,7 @@
 
 enum { CPL_FETCH_PATIENCE = 600, CPL_FETCH_NOTICE = 30 }; /* seconds: the defaults of a site */
 
-/* State that all fetches of one checkpoint share. */
+/* Holds the state that all fetches of one checkpoint share. */
 typedef struct cpl_fetch_site {
     cpl_http *http;
     pthread_mutex_t lock;   /* guards the members that change, here and in all files */
@@ -46,7 +46,7 @@ typedef struct cpl_fetch_site {
     int64_t n_requests;     /* so far, with redirects */
 } cpl_fetch_site;
 
-/* The facts about a file that are known so far. */
+/* Holds the facts about a file that are known so far. */
 typedef struct cpl_fetch_file {
     char *path;  /* for messages; owned */
     char *url;   /* the file's own address; owned */
@@ -95,8 +95,8 @@ typedef struct cpl_fetch {
  * CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_fetch_run(cpl_fetch *fetch);
 
-/* Compares the answer with what is known of the file. NULL, or the difference. Sets what is not
- * known yet, once the answer has a length. Used by fetch.c; in fetch_compare.c. */
+/* Compares the answer with the facts about the file. Returns NULL, or the difference. Sets facts
+ * that are not known yet, once the answer has a length. Used by fetch.c; in fetch_compare.c. */
 const char *cpl_fetch_compare(cpl_fetch *fetch);
 
 void cpl_fetch_file_free(cpl_fetch_file *file);

@@ -27,7 +27,7 @@ enum {
     CPL_HTTP_MAX_TAG   = 256 /* bytes of a tag that is kept, with its NUL */
 };
 
-/* The facts about the file in the header of an answer. */
+/* Holds the facts about the file in the header of an answer. */
 typedef struct cpl_http_answer {
     long code;                         /* 206; 0: no answer came, or only redirects */
     bool has_length;                   /* `length` is known */
@@ -42,7 +42,7 @@ typedef struct cpl_http_answer {
     char error_text[256];              /* X-Error-Message of a hub */
 } cpl_http_answer;
 
-/* How a request ended. */
+/* Tells how a request ended. */
 typedef enum cpl_http_end {
     CPL_HTTP_DONE,    /* a complete answer, of any code */
     CPL_HTTP_WHOLE,   /* the whole file came in place of the range, and was stopped at once */
@@ -53,7 +53,7 @@ typedef enum cpl_http_end {
     CPL_HTTP_STOPPED /* cpl_http_stop was called */
 } cpl_http_end;
 
-/* Whether an answer of this code has bytes of the file. */
+/* Returns whether an answer of this code has bytes of the file. */
 static inline bool cpl_http_has_bytes(long code)
 {
     return code == 200 || code == 206;
@@ -93,22 +93,22 @@ struct cpl_http_request {
     double began;
 };
 
-/* A connection on which less than 64 bytes per second come for `stall_seconds` counts as lost.
- * CPL_ERR_MEMORY; CPL_ERR_IO without libcurl. */
+/* Starts requests. A connection on which less than 64 bytes per second come for `stall_seconds`
+ * counts as lost. CPL_ERR_MEMORY; CPL_ERR_IO without libcurl. */
 CPL_NODISCARD cpl_status cpl_http_start(cpl_http **out, int stall_seconds);
 
 /* Ends all running and waiting requests as CPL_HTTP_STOPPED. */
 void cpl_http_stop(cpl_http *http);
 
-/* No thread may use it any more. NULL: nothing to do. */
+/* Closes the connections. No thread may use `http` any more. NULL: nothing to do. */
 void cpl_http_close(cpl_http *http);
 
 /* Sends the request and waits for its end. It is sent at `not_before` or later: once fewer than
  * CPL_HTTP_ACTIVE requests run, and no server has asked to wait longer. */
 void cpl_http_run(cpl_http *http, cpl_http_request *request);
 
-/* No request is sent before the time `until`. The latest of several such times counts. Returns the
- * one before; 0: none. */
+/* Holds back all requests until the time `until`. The latest of several such times counts. Returns
+ * the one before; 0: none. */
 double cpl_http_hold(cpl_http *http, double until);
 
 #endif /* CPL_REMOTE_HTTP_H */

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-/* All zero is an empty place. */
+/* Holds the parts of a word. An empty one is all zero. */
 typedef struct cpl_hub_place {
     char *endpoint;   /* "https://huggingface.co", without '/' at its end */
     char *repository; /* "owner/name" */

@@ -13,14 +13,14 @@
 #include "remote/plan.h"
 #include "remote/remote.h"
 
-/* A file that was requested, under whatever name. */
+/* Describes a file that was requested, under whatever name. */
 typedef struct cpl_remote_file {
     cpl_fetch_file facts;
     struct cpl_remote_file *next;
     cpl_remote_range head; /* its first bytes; without a source */
 } cpl_remote_file;
 
-/* An open file. */
+/* Describes an open file. */
 typedef struct cpl_remote_source {
     cpl_source source;
     cpl_remote *remote;
@@ -73,7 +73,7 @@ CPL_NODISCARD cpl_status cpl_remote_set_plan(cpl_remote *remote, cpl_origin_plan
 CPL_NODISCARD cpl_status cpl_remote_read_planned(const cpl_remote_source *source, void *out,
                                                  size_t bytes, uint64_t offset);
 
-/* A source is closed: no more of its ranges are requested. */
+/* Requests no more ranges of the source, which is closed. */
 void cpl_remote_forget_source(cpl_remote *remote, const cpl_source *source);
 
 /* Ends all requests and the workers. */

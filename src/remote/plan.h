@@ -24,7 +24,7 @@ typedef enum cpl_remote_state {
     CPL_REMOTE_SPENT      /* read, and `out` is freed */
 } cpl_remote_state;
 
-/* One range. The plan sets the first four members and the state; ranges.c sets the rest. */
+/* Describes one range. The plan sets the first four members and the state, ranges.c the rest. */
 typedef struct cpl_remote_range {
     const cpl_source *source;
     uint64_t begin, end; /* bytes [begin, end) of the file */
@@ -41,7 +41,7 @@ typedef struct cpl_remote_range {
     char *sentence; /* why it failed; NULL: no memory. Owned */
 } cpl_remote_range;
 
-/* All zero is an empty plan. */
+/* Holds the ranges of a plan. An empty one is all zero. */
 typedef struct cpl_remote_plan {
     cpl_remote_range *ranges; /* (count) in the order in which they are needed first */
     int64_t count, room;
@@ -55,9 +55,9 @@ CPL_NODISCARD cpl_status cpl_remote_plan_make(cpl_remote_plan *plan,
                                               uint64_t most);
 void cpl_remote_plan_free(cpl_remote_plan *plan);
 
-/* The first range of the plan that holds the byte `offset` of the source and is not spent; NULL:
- * none. Sets `until` to the end of the bytes from `offset` on for which that answer holds, at most
- * `end`. */
+/* Returns the first range of the plan that holds the byte `offset` of the source and is not spent;
+ * NULL: none. Sets `until` to the end of the bytes from `offset` on for which that answer holds, at
+ * most `end`. */
 cpl_remote_range *cpl_remote_plan_find(cpl_remote_plan *plan, uint64_t *until,
                                        const cpl_source *source, uint64_t offset, uint64_t end);
 

@@ -20,15 +20,15 @@
 
 typedef struct cpl_remote cpl_remote;
 
-/* Whether the word names something on a server. */
+/* Returns whether the word names something on a server. */
 static inline bool cpl_remote_is(const char *word)
 {
     return strncmp(word, "hf://", 5) == 0 || strncmp(word, "https://", 8) == 0 ||
            strncmp(word, "http://", 7) == 0;
 }
 
-/* The part OWNER/NAME of a word that names a local file but may mean a model of the hub; NULL:
- * none. An address without https:// is such a word too. */
+/* Returns the part OWNER/NAME of a word that names a local file but may mean a model of the hub;
+ * NULL: none. An address without https:// is such a word too. */
 static inline const char *cpl_remote_repository(const char *word)
 {
     static const char allowed[] =
@@ -48,10 +48,10 @@ static inline const char *cpl_remote_repository(const char *word)
 CPL_NODISCARD cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
                                          const cpl_log *log);
 
-/* All sources of its origin must be closed before. NULL: nothing to do. */
+/* Closes the checkpoint. All sources of its origin must be closed before. NULL: nothing to do. */
 void cpl_remote_close(cpl_remote *remote);
 
-/* The path of the checkpoint, and its origin. Both live as long as `remote`. */
+/* Return the path of the checkpoint, and its origin. Both live as long as `remote`. */
 const char *cpl_remote_path(const cpl_remote *remote);
 const cpl_origin *cpl_remote_origin(const cpl_remote *remote);
 

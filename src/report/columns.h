@@ -17,7 +17,7 @@ typedef enum cpl_column_kind {
     CPL_COLUMN_COUNT   /* an integer; NaN has no member in the JSON */
 } cpl_column_kind;
 
-/* A figure. */
+/* Describes a figure. */
 typedef struct cpl_column {
     const char
         *key; /* JSON member: "kappa.diag_mean" is member diag_mean of the object kappa; "erc." is
@@ -26,7 +26,7 @@ typedef struct cpl_column {
     cpl_column_kind kind;
 } cpl_column;
 
-/* The list of figures, and the location of their values. */
+/* Holds the list of figures, and tells their values. */
 typedef struct cpl_columns {
     const cpl_column *list;
     int n;
@@ -36,7 +36,8 @@ typedef struct cpl_columns {
     int n_alphas;         /* figures of one alpha use the first */
 } cpl_columns;
 
-/* A column of a table. A table is an array of columns, ended by a column without a heading. */
+/* Describes a column of a table. A table is an array of columns, ended by a column without a
+ * heading. */
 typedef struct cpl_shown {
     int column; /* index in the list */
     const char *heading;
@@ -54,7 +55,7 @@ CPL_NODISCARD cpl_status cpl_columns_grid(cpl_grid *grid, cpl_pool *pool,
 void cpl_columns_grid_row(cpl_grid *grid, cpl_pool *pool, const cpl_columns *columns,
                           const cpl_shown *shown, int64_t at, const char *name, int64_t row);
 
-/* The text of a value in a grid. */
+/* Returns the text of a value in a grid. */
 const char *cpl_columns_plain(cpl_pool *pool, const cpl_column *column, const cpl_shown *shown,
                               double value);
 

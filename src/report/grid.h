@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
-/* A table. All texts are allocated from the pool passed to cpl_grid_open. */
+/* Holds a table. All texts are allocated from the pool passed to cpl_grid_open. */
 typedef struct cpl_grid {
     const char *title, *note; /* NULL: none */
     const char *corner;       /* heading of the column of row names */

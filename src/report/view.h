@@ -22,8 +22,7 @@ typedef struct cpl_view {
 /* Appends the page. No text of the report can end the element that holds it. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_view_page(cpl_text *out, const cpl_view *view);
 
-/* A matrix [rows, columns] of finite values from 0 on, packed for a page. NULL if memory
- * is not available. */
+/* Returns a matrix [rows, columns] of finite values from 0 on, packed for a page. NULL: no memory. */
 json_t *cpl_view_matrix(const float *values, int64_t rows, int64_t columns);
 
 #endif /* CPL_REPORT_VIEW_H */

@@ -12,7 +12,7 @@
 
 #include "checkpoint/stored.h"
 
-/* A stored tensor and its scales: number (r,c) is multiplied by
+/* Describes a stored tensor and its scales: number (r,c) is multiplied by
  * scale[r / block_rows][c / block_cols]. */
 typedef struct cpl_stored_matrix {
     const cpl_stored *weight;
@@ -31,7 +31,7 @@ typedef enum cpl_gate_layout {
                             columns */
 } cpl_gate_layout;
 
-/* One MoE layer, or one that cannot be measured. */
+/* Describes one MoE layer, also one that cannot be measured. */
 typedef struct cpl_moe_layer {
     const char *part;   /* "encoder", "decoder", or "" */
     const char *prefix; /* prefix of its tensors' names: "model.layers.3." */
@@ -76,7 +76,7 @@ typedef struct cpl_moe_map {
     void *memory; /* inner: owns all of the above */
 } cpl_moe_map;
 
-/* The configuration of a checkpoint. */
+/* Holds the configuration of a checkpoint. */
 typedef struct cpl_moe_document {
     const json_t *json; /* config.json, or the metadata of a GGUF file; may be NULL */
     bool is_gguf;
@@ -94,11 +94,11 @@ CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored ten
                                           int64_t count, const cpl_moe_document *document);
 void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
 
-/* CPL_ERR_INPUT with the map's faults, of which it has at least one: up to three, and the number of
- * the others. */
+/* Fails with CPL_ERR_INPUT and the map's faults, of which it has at least one: up to three, and the
+ * number of the others. */
 CPL_NODISCARD cpl_status cpl_moe_map_fail(const cpl_moe_map *map);
 
-/* Facts of a family that names and shapes of its tensors do not give. */
+/* Lists facts of a family that names and shapes of its tensors do not give. */
 typedef enum cpl_family_flag {
     /* the router has further rows, for experts that compute nothing; n is the config's */
     CPL_FLAG_ZERO_EXPERTS = 1 << 0,
@@ -120,7 +120,7 @@ typedef enum cpl_family_flag {
     CPL_FLAG_NO_CONFIG = 1 << 7,
 } cpl_family_flag;
 
-/* Every row of the table, for help and other languages' copies: (count) rows. */
+/* Holds a row of the table, for help and for copies in other languages. */
 typedef struct cpl_family {
     const char *model_types; /* separated by spaces; the first is the family's name */
     const char *title;

@@ -24,7 +24,7 @@ typedef enum cpl_ending {
     CPL_ENDING_METHOD /* a tensor of a quantisation that is not read */
 } cpl_ending;
 
-/* The gate's part of its tensor, from what follows a colon in a name of families.def. */
+/* Tells the gate's part of its tensor, from what follows a colon in a name of families.def. */
 typedef enum cpl_gate_half {
     CPL_HALF_NONE,     /* "": nothing else is in the tensor */
     CPL_HALF_FIRST,    /* "GD": gate and up projection, one after the other */
@@ -33,7 +33,7 @@ typedef enum cpl_gate_half {
     CPL_HALF_ALONE     /* "D": the only input matrix of an expert, used if there is no gate */
 } cpl_gate_half;
 
-/* A name of families.def, after the layer's number. */
+/* Describes a name of families.def, which follows the layer's number. */
 typedef struct cpl_name_pattern {
     const char *text; /* (length), without star and layout */
     size_t length;
@@ -50,7 +50,7 @@ typedef struct cpl_name_patterns {
     int count, own; /* the first `own` are the family's */
 } cpl_name_patterns;
 
-/* The role of one tensor in its layer. */
+/* Describes the role of one tensor in its layer. */
 typedef struct cpl_name_match {
     int pattern;
     int64_t expert; /* 0 if the pattern has no {e} */
@@ -69,23 +69,23 @@ bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
 bool cpl_name_is_mtp(const char *name);
 bool cpl_name_is_text(const char *name); /* whether it is outside vision, audio, ... */
 
-/* Whether a tensor with this name after its layer's prefix may belong to the router or a routed
- * expert: not attention, a shared expert, ... */
+/* Returns whether a tensor with this name after its layer's prefix may belong to the router or a
+ * routed expert: not attention, a shared expert, ... */
 bool cpl_name_is_routed(const char *suffix);
 
-/* The reason why a layer with this tensor is not measured, or NULL. */
+/* Returns the reason why a layer with this tensor is not measured, or NULL. */
 const char *cpl_name_unmeasured(const char *suffix);
 bool cpl_name_projects(const char *suffix); /* the experts read a projection of the layer's input */
 
-/* The names to search for; `family` may be NULL. Without memory `count` is 0. */
+/* Returns the names to search for. `family` may be NULL. Without memory `count` is 0. */
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
 
-/* The first family of the table whose gate and up rows alternate in tensors with the names of this
- * router and this gate, or NULL. */
+/* Returns the first family of the table whose gate and up rows alternate in tensors with the names
+ * of this router and this gate, or NULL. */
 const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate);
 
-/* Whether the tensor with this name after its layer's prefix is a router's or a gate's. */
+/* Returns whether the tensor with this name after its layer's prefix is a router's or a gate's. */
 bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 
@@ -99,7 +99,7 @@ static inline bool cpl_name_next_word(const char **at, const char **word, size_t
     return *length > 0;
 }
 
-/* Whether `words`, which are separated by spaces, have `word` among them. */
+/* Returns whether `words`, which are separated by spaces, have `word` among them. */
 bool cpl_name_in_words(const char *words, const char *word);
 
 /* Facts of config.json or the metadata of a GGUF file -------------------------------------------*/
@@ -136,15 +136,15 @@ typedef struct cpl_moe_config {
 const char *cpl_moe_config_read(cpl_moe_config *out, cpl_pool *pool,
                                 const cpl_moe_document *document);
 
-/* The positive number under a key of `what`, or the index-th number of a list there; 0 if it is
- * unknown. Sets `name` (may be NULL) to the key. */
+/* Returns the positive number under a key of `what`, or the index-th number of a list there; 0 if
+ * it is unknown. Sets `name` (may be NULL) to the key. */
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
                               const char **name);
 
 bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
 
-/* The number of columns that share a scale in a 4-bit matrix with `cols` columns and `scales`
- * scales a row; 0 if no group of the config has such a size. */
+/* Returns the number of columns that share a scale in a 4-bit matrix with `cols` columns and
+ * `scales` scales a row; 0 if no group of the config has such a size. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
 
 /* Sentences on a map of MoE layers as a whole --------------------------------------------------*/
@@ -152,8 +152,8 @@ int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t
 /* Sets the map's notes: where config and shapes disagree, and how. */
 void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);
 
-/* A sentence on the tensors that were used as router and gates, for a model type that no row
- * has. `used` are the patterns of router and gates, or -1. */
+/* Returns a sentence on the tensors that were used as router and gates, for a model type that no
+ * row has. `used` are the patterns of router and gates, or -1. */
 const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
                           const cpl_name_patterns *patterns, const int used[2]);
 
@@ -162,13 +162,13 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
  * docs/formats.md, "Quantised numbers". Which tensors are there decides how one is read; the config
  * only adds the sizes of blocks. */
 
-/* The shape of the numbers: [rows,cols], or [n,rows,cols]. */
+/* Holds the shape of the numbers: [rows,cols], or [n,rows,cols]. */
 typedef struct cpl_matrix_shape {
     bool stacked;
     int64_t n, rows, cols; /* n 1 if not stacked */
 } cpl_matrix_shape;
 
-/* The tensors of one matrix, or of one stack of matrices, and the places of the result. */
+/* Lists the tensors of one matrix, or of one stack of matrices, and the places of the result. */
 typedef struct cpl_matrix_parts {
     const cpl_stored *weight, *blocks, *packed, *scale; /* NULL if absent */
     bool grid; /* each block of the config has a scale, whatever the shape of `scale` suggests */
@@ -183,12 +183,12 @@ typedef struct cpl_matrix_parts {
  * weight, blocks and packed must be there. */
 const char *cpl_matrix_make(const cpl_matrix_parts *parts);
 
-/* The shape of a tensor for sentences: "[6,32]". */
+/* Returns the shape of a tensor for sentences: "[6,32]". */
 const char *cpl_matrix_sizes(cpl_pool *pool, const cpl_stored *tensor);
 
 /* One MoE layer out of the tensors that its names have found ------------------------------------*/
 
-/* The facts that all layers share. */
+/* Holds the facts that all layers share. */
 typedef struct cpl_layer_reading {
     cpl_pool *pool;
     const cpl_moe_config *config;
@@ -196,7 +196,7 @@ typedef struct cpl_layer_reading {
     const char *path; /* the checkpoint's, for sentences */
 } cpl_layer_reading;
 
-/* Facts from the names of one layer's tensors. */
+/* Holds facts from the names of one layer's tensors. */
 typedef struct cpl_layer_names {
     const cpl_name_match *matches; /* (n_matches) by pattern, then expert, then ending */
     int64_t n_matches;
@@ -214,7 +214,7 @@ bool cpl_moe_layer_fill(cpl_moe_layer *layer, int patterns_used[2],
 /* ---- inside layer.c and fit.c: n, d, D, and whether rows or columns are the gates' rows
  * (docs/formats.md, "Orientation of fused tensors") ---- */
 
-/* The work on one layer. `fault` is the first fault that was found. */
+/* Holds the work on one layer. `fault` is the first fault that was found. */
 typedef struct cpl_layer_builder {
     const cpl_layer_reading *r;
     const cpl_layer_names *names;
@@ -234,7 +234,7 @@ typedef struct cpl_layer_builder {
 #define CPL_REFUSE(f, ...)   (CPL_FAULT(f, __VA_ARGS__), (f)->refused = true)
 #define CPL_SIZES(f, tensor) cpl_matrix_sizes((f)->r->pool, tensor)
 
-/* Whether the table has the family of the checkpoint. */
+/* Returns whether the table has the family of the checkpoint. */
 static inline bool cpl_family_is_listed(const cpl_layer_builder *f)
 {
     return f->r->config->family != NULL;
@@ -245,20 +245,20 @@ static inline const cpl_name_pattern *cpl_gate_pattern(const cpl_layer_builder *
     return &f->r->patterns->all[f->gate];
 }
 
-/* Whether there is one tensor for each expert. */
+/* Returns whether there is one tensor for each expert. */
 static inline bool cpl_gate_each(const cpl_layer_builder *f)
 {
     return cpl_gate_pattern(f)->hole < cpl_gate_pattern(f)->length;
 }
 
-/* Whether the tensor is the matrix itself: scales and biases are not. */
+/* Returns whether the tensor is the matrix itself: scales and biases are not. */
 static inline bool cpl_name_match_holds_numbers(const cpl_name_match *match)
 {
     return match->ending == CPL_ENDING_WEIGHT || match->ending == CPL_ENDING_BLOCKS ||
            match->ending == CPL_ENDING_PACKED || match->ending == CPL_ENDING_METHOD;
 }
 
-/* A flag of the family on the layout of its safetensors. GGUF files have one layout. */
+/* Returns a flag of the family on the layout of its safetensors. GGUF files have one layout. */
 static inline bool cpl_fit_flag(const cpl_layer_builder *f, cpl_family_flag flag)
 {
     return !f->r->config->is_gguf && cpl_moe_config_flag(f->r->config, flag);

@@ -42,7 +42,7 @@ int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *toget
 double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *record,
                                  int64_t layer, const cpl_routing_tokens *tokens);
 
-/* The distance between two lists of counts; NaN if one is all zero. */
+/* Returns the distance between two lists of counts; NaN if one is all zero. */
 double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
 /* ---- whether single ids have experts of their own (OLMoE's vocabulary specialisation) ----
@@ -52,7 +52,7 @@ double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
 enum { CPL_ROUTING_SEEN = 8 };
 
-/* The places of a text by id: groups of ids that occur CPL_ROUTING_SEEN times or more. */
+/* Lists the places of a text by id: groups of ids that occur CPL_ROUTING_SEEN times or more. */
 typedef struct cpl_routing_index {
     int64_t n_ids;
     int64_t *first; /* (n_ids + 1) of the group in order; groups by rising id */

@@ -23,7 +23,7 @@ CPL_NODISCARD cpl_status cpl_routing_record_init(cpl_routing_record *record, cpl
                                                  const cpl_model_settings *config,
                                                  int64_t n_tokens);
 
-/* The output of a layer's router for the T tokens of a batch, in the host's memory. */
+/* Holds the output of a layer's router for the T tokens of a batch, in the host's memory. */
 typedef struct cpl_routing_choices {
     float *probs;    /* [T,n] */
     int32_t *expert; /* [T,K], best first */
@@ -44,12 +44,13 @@ int64_t cpl_routing_record_add(cpl_routing_record *record, const char *text);
 const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t layer,
                                      int64_t token);
 
-/* Router saturation (OLMoE): mean over tokens of the share of a token's K experts that both chose,
- * and of its first choices that are the same. Both records are of one text and one shape. */
+/* Sets router saturation (OLMoE): the mean over tokens of the share of a token's K experts that
+ * both chose, and of its first choices that are the same. Both records are of one text and one
+ * shape. */
 void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
                             const cpl_routing_record *b, int64_t layer);
 
-/* The id and source of every token. */
+/* Holds the id and source of every token. */
 typedef struct cpl_routing_tokens {
     int64_t count, n_sources;
     int32_t *input;  /* (count) the id that is read */
@@ -61,7 +62,7 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl
 
 /* ---- the reading ---- */
 
-/* Whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <=
+/* Returns whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <=
  * `all`. */
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 

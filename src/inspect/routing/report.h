@@ -45,7 +45,7 @@ typedef struct cpl_routing_layer {
     cpl_routing_vocabulary input;
 } cpl_routing_layer;
 
-/* Another checkpoint of the run, other than the last. */
+/* Holds the figures of another checkpoint of the run than the last. */
 typedef struct cpl_routing_step {
     int64_t step;
     double *topk, *top1; /* [L] */
@@ -66,7 +66,7 @@ typedef struct cpl_routing_report {
     cpl_pool pool;  /* memory of the arrays */
 } cpl_routing_report;
 
-/* The cost of a report. */
+/* Holds the cost of a report. */
 typedef struct cpl_routing_cost {
     int64_t tokens, checkpoints; /* tokens of the text; checkpoints that read it */
     double flops;

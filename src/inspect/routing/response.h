@@ -13,16 +13,16 @@
 #include "inspect/routing/signs.h"
 #include "model/model.h"
 
-/* Whether the model has router rows R_i (Autonomy-of-Experts has none). */
+/* Returns whether the model has router rows R_i (Autonomy-of-Experts has none). */
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
-/* answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
+/* Sets answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
  * scratch [S,D] F32, and [S,r] if the gates are factorised, else none. Only this function depends
  * on which parameters make W_g^j. */
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
                          cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
 
-/* Sums over the sampled tokens of one layer. */
+/* Holds sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {
     int64_t n_tokens;  /* sampled */
     int64_t n_ranked;  /* sampled tokens whose scores and answers vary, so that rho exists */
@@ -47,11 +47,11 @@ CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cp
 void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch);
 
-/* Whether R_i represents its tokens: M_tok[i,j] = mean over the tokens routed to i of the answer of
- * j, among the experts that have CPL_ROUTING_FEW tokens or more. */
+/* M_tok[i,j] tells whether R_i represents its tokens: it is the mean over the tokens routed to i of
+ * the answer of j, among the experts that have CPL_ROUTING_FEW tokens or more. */
 enum { CPL_ROUTING_FEW = 8 };
 
-/* r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the
+/* Holds r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the
  * diagonal, every row over its mean. */
 typedef struct cpl_routing_likeness {
     double pearson, spearman;

@@ -15,7 +15,7 @@
 
 enum { CPL_SIGNS_LEAST = 3 };
 
-/* The sampled tokens of a layer. */
+/* Holds the sampled tokens of a layer. */
 typedef struct cpl_routing_samples {
     int64_t count, room, n;
     int64_t *place;        /* [room] of the token in the text */
@@ -30,7 +30,8 @@ CPL_NODISCARD cpl_status cpl_routing_samples_init(cpl_routing_samples *samples, 
 void cpl_routing_samples_add(cpl_routing_samples *samples, int64_t place, const float *score,
                              const float *answer);
 
-/* rho over some of the entries: all; those whose score is above 0; below 0. NaN: there is none. */
+/* Holds rho over some of the entries: all; those whose score is above 0; below 0. NaN: there is
+ * none. */
 typedef struct cpl_routing_rho {
     double all, above, below;
 } cpl_routing_rho;

@@ -34,8 +34,8 @@ typedef enum cpl_inspect_table {
     CPL_TABLE_VOCABULARY
 } cpl_inspect_table;
 
-/* A table for a terminal: its rows are the layers that have its figures. All texts live in `pool`.
- * CPL_ERR_MEMORY. */
+/* Makes a table for a terminal: its rows are the layers that have its figures. All texts live in
+ * `pool`. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_inspect_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_coupling_report *report,
                                           cpl_inspect_table table);
@@ -43,7 +43,7 @@ CPL_NODISCARD cpl_status cpl_routing_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_routing_report *report,
                                           cpl_inspect_table table);
 
-/* A table that compares several checkpoints: means over the layers. */
+/* Makes a table that compares several checkpoints: means over the layers. */
 CPL_NODISCARD cpl_status cpl_inspect_grid_compare(cpl_grid *grid, cpl_pool *pool,
                                                   const cpl_coupling_report *reports,
                                                   int64_t count);
@@ -62,7 +62,7 @@ json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 CPL_NODISCARD cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_report *reports,
                                            int64_t count);
 
-/* The verdict on the weights (docs/inspection.md, "The verdict"). */
+/* Holds the verdict on the weights (docs/inspection.md, "The verdict"). */
 typedef struct cpl_coupling_state {
     const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or a sample */
     int64_t layers, coupled; /* layers that count; coupled ones of them */
@@ -70,7 +70,7 @@ typedef struct cpl_coupling_state {
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);
 
-/* The figures of the verdict, over the layers that count. NaN, with_z 0: no layer has one. */
+/* Holds the figures of the verdict, over the layers that count. NaN, with_z 0: no layer has one. */
 typedef struct cpl_coupling_rows {
     const char *name;
     int64_t layers, with_z;  /* with_z: some pairings of rows and experts give more than others */
@@ -91,11 +91,11 @@ void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 
 /* ---- text_json.c, text_verdict.c ---- */
 
-/* Whether the router's choices follow the experts' responses (docs/inspection.md): "follow", ...;
- * NULL: it cannot be told. */
+/* Returns whether the router's choices follow the experts' responses (docs/inspection.md):
+ * "follow", ...; NULL: it cannot be told. */
 const char *cpl_routing_state(const cpl_routing_report *report);
 
-/* Means over the layers; means of rho and own are over the layers that have a value. */
+/* Holds means over the layers; means of rho and own are over the layers that have a value. */
 typedef struct cpl_routing_summary {
     double rho, least, most; /* rho NaN: no layer has one */
     double top1, overlap;
