@@ -12,19 +12,10 @@ import tarfile
 from check_bare_wheels import OF_LIBC, PROJECT, copy_to, libraries_of, show
 
 SMALL = (
-    "compute.device=cuda",
-    "compute.dtype=bf16",
-    "model.num_hidden_layers=1",
-    "model.hidden_size=32",
-    "model.intermediate_size=16",
-    "model.num_experts=4",
-    "model.num_experts_per_tok=2",
-    "model.num_attention_heads=2",
-    "model.vocab_size=64",
-    "data.seq_len=8",
-    "rates=32",
-    "rounds=1",
-)
+    "compute.device=cuda compute.dtype=bf16 model.num_hidden_layers=1 model.hidden_size=32 model.intermediate_size=16 "
+    "model.num_experts=4 model.num_experts_per_tok=2 model.num_attention_heads=2 model.vocab_size=64 data.seq_len=8 "
+    "rates=32 rounds=1"
+).split()
 GOLDEN = "/project/tests/golden/model/no-erc"
 
 
@@ -55,19 +46,8 @@ def main():
     if foreign or "not found" in loaded:
         sys.exit(f"the program has libraries from elsewhere, or none:\n{loaded}")
     show(root, "couplet version", f"{programs}/couplet", "version")
-    show(
-        root,
-        "couplet grad on the device",
-        f"{programs}/couplet",
-        "grad",
-        GOLDEN,
-        "--tokens",
-        f"{GOLDEN}/tokens.json",
-        "--out",
-        "/tmp/grads",
-        "--set",
-        "compute.device=cuda",
-    )
+    grad = f"{programs}/couplet grad {GOLDEN} --tokens {GOLDEN}/tokens.json --out /tmp/grads --set compute.device=cuda"
+    show(root, "couplet grad on the device", grad)
     show(root, "test_cuda", f"{programs}/test_cuda", "*, odd sizes", lines=2)
     show(root, "operations", f"{programs}/operations", "/project/configs/tiny.yaml", *SMALL, lines=1)
     shutil.rmtree(root)

@@ -16,7 +16,7 @@ import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import check_hardening
-from check_bare_wheels import OF_LIBC, PROJECT, inside, show
+from check_bare_wheels import OF_LIBC, PROJECT, TRAIN, inside, show
 
 MIRROR = os.environ.get("MIRROR", "http://deb.debian.org/debian")
 APT = ("apt-get", "-q", "-y", "--no-install-recommends", "-o", "APT::Sandbox::User=root")
@@ -43,33 +43,9 @@ def make_root(root):
 def check_program(root, program, run):
     show(root, "couplet version", program, "version")
     show(root, "couplet --version", program, "--version", lines=1)
-    show(
-        root,
-        "couplet train, 20 steps of configs/tiny.yaml",
-        program,
-        "train",
-        "/project/configs/tiny.yaml",
-        "--out",
-        run,
-        "--set",
-        "train.steps=20",
-        "--set",
-        "train.warmup_steps=2",
-        "--set",
-        "checkpoint.every=20",
-    )
+    show(root, "couplet train, 20 steps of configs/tiny.yaml", TRAIN.format(program=program, run=run))
     show(root, "couplet inspect", program, "inspect", run)
-    show(
-        root,
-        "couplet eval, 20 rows of COPA that come with it",
-        program,
-        "eval",
-        run,
-        "--tasks",
-        "copa",
-        "--limit",
-        "20",
-    )
+    show(root, "couplet eval, 20 rows of COPA that come with it", f"{program} eval {run} --tasks copa --limit 20")
 
 
 def refused(root, what, sentence, *command, code=1):
@@ -94,13 +70,7 @@ def check_gpu(root, program):
         root,
         f"{program} train, on a GPU",
         "there is no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
-        program,
-        "train",
-        "/project/configs/tiny.yaml",
-        "--out",
-        "/tmp/gpu",
-        "--set",
-        "compute.device=cuda",
+        f"{program} train /project/configs/tiny.yaml --out /tmp/gpu --set compute.device=cuda",
         code=2,
     )
 
@@ -109,22 +79,8 @@ def check_ranks(root, program, run):
     show(
         root,
         f"{program} train, two steps by two ranks",
-        "mpirun",
-        "--allow-run-as-root",
-        "--oversubscribe",
-        "-n",
-        "2",
-        program,
-        "train",
-        "/project/configs/tiny.yaml",
-        "--out",
-        run,
-        "--set",
-        "train.steps=2",
-        "--set",
-        "train.warmup_steps=1",
-        "--set",
-        "checkpoint.every=2",
+        f"mpirun --allow-run-as-root --oversubscribe -n 2 {program} train /project/configs/tiny.yaml --out {run} "
+        "--set train.steps=2 --set train.warmup_steps=1 --set checkpoint.every=2",
         network=True,
         OMP_NUM_THREADS="1",
     )
@@ -192,11 +148,7 @@ def check_packages(root, packages, other):
         root,
         "apt-get install libcouplet-dev, gcc, pkg-config",
         *APT,
-        "install",
-        *files.values(),
-        "gcc",
-        "libc6-dev",
-        "pkg-config",
+        *("install", *files.values(), "gcc", "libc6-dev", "pkg-config"),
         network=True,
         **QUIET,
     )

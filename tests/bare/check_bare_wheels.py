@@ -10,6 +10,7 @@ does nothing."""
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,16 +23,11 @@ from check_hardening import missing
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 LEFT_OUT = shutil.ignore_patterns(
-    "site-packages",
-    "dist-packages",
-    "test",
-    "idlelib",
-    "tkinter",
-    "config-*",
-    "__pycache__",
-    "_tkinter*",
-    "readline*",
-    "_curses*",
+    *"site-packages dist-packages test idlelib tkinter config-* __pycache__ _tkinter* readline* _curses*".split()
+)
+TRAIN = (
+    "{program} train /project/configs/tiny.yaml --out {run} --set train.steps=20 --set train.warmup_steps=2 "
+    "--set checkpoint.every=20"
 )
 OF_LIBC = re.compile(r"ld-linux|lib(c|m|dl|rt|pthread|util|resolv|nss_\w+)\.so")
 OF_TORCH = ("libstdc++.so.6", "libgcc_s.so.1")
@@ -98,12 +94,13 @@ INSIDE = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && root=$0
 
 
 def inside(root, *command, network=False, **environment):
-    """In a mount, process and network namespace of its own; what it mounts is gone with it. `network`: the host's."""
+    """Runs a command, whose first word may be several, in a mount, process and network namespace of its own; what it
+    mounts is gone with it. `network`: the host's."""
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
     net = [] if network else ["--net"]
     own = ["unshare", "--mount", "--pid", "--fork", *net, *mapped, "sh", "-c", INSIDE, str(root)]
     variables = {"PATH": "/opt/env/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", **environment}
-    return subprocess.run([*own, *command], capture_output=True, text=True, env=variables)
+    return subprocess.run([*own, *shlex.split(command[0]), *command[1:]], capture_output=True, text=True, env=variables)
 
 
 def show(root, what, *command, lines=0, network=False, **environment):
@@ -121,18 +118,7 @@ def show(root, what, *command, lines=0, network=False, **environment):
 
 def install(root, what, *wheels):
     (pip,) = (root / "wheels").glob("pip-*.whl")
-    show(
-        root,
-        what,
-        "/opt/env/bin/python",
-        f"/wheels/{pip.name}/pip",
-        "install",
-        "-q",
-        "--no-index",
-        "--find-links",
-        "/wheels",
-        *wheels,
-    )
+    show(root, what, f"/opt/env/bin/python /wheels/{pip.name}/pip install -q --no-index --find-links /wheels", *wheels)
 
 
 def check_program(root):
@@ -148,42 +134,14 @@ def check_program(root):
         sys.exit(f"the program has libraries from elsewhere, or none:\n{loader}")
     print(f"           {sum('/couplet_native/' in path for path in paths)} of the wheel, the rest libc's")
     show(root, "couplet --version", "couplet", "--version", lines=1)
-    show(
-        root,
-        "couplet train, 20 steps of configs/tiny.yaml",
-        "couplet",
-        "train",
-        "/project/configs/tiny.yaml",
-        "--out",
-        "/tmp/run",
-        "--set",
-        "train.steps=20",
-        "--set",
-        "train.warmup_steps=2",
-        "--set",
-        "checkpoint.every=20",
-    )
+    show(root, "couplet train, 20 steps of configs/tiny.yaml", TRAIN.format(program="couplet", run="/tmp/run"))
     if (native / "couplet-cuda.so").exists():
-        done = inside(
-            root, "couplet", "train", "/project/configs/tiny.yaml", "--out", "/tmp/gpu", "--set", "compute.device=cuda"
-        )
+        done = inside(root, "couplet train /project/configs/tiny.yaml --out /tmp/gpu --set compute.device=cuda")
         if done.returncode != 2 or "there is no driver for NVIDIA GPUs here" not in done.stderr:
             sys.exit(f"couplet train, on a GPU: {done.returncode} {done.stderr}")
     show(root, "couplet inspect", "couplet", "inspect", "/tmp/run", lines=6)
-    show(
-        root,
-        "couplet eval, 20 rows of COPA",
-        "couplet",
-        "eval",
-        "/tmp/run",
-        "--data",
-        "/project/data/eval",
-        "--tasks",
-        "copa",
-        "--limit",
-        "20",
-        lines=4,
-    )
+    evaluate = "couplet eval /tmp/run --data /project/data/eval --tasks copa --limit 20"
+    show(root, "couplet eval, 20 rows of COPA", evaluate, lines=4)
 
 
 def check_operator(root):

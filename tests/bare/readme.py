@@ -130,14 +130,7 @@ def on_terminal(root, text, user):
         *"unshare --mount --pid --fork sh -c".split(),
         INSIDE,
         str(root),
-        "setpriv",
-        "--reuid",
-        user,
-        "--regid",
-        user,
-        "--init-groups",
-        "bash",
-        f"/tmp/{user}.sh",
+        *f"setpriv --reuid {user} --regid {user} --init-groups bash /tmp/{user}.sh".split(),
     ]
     environment = {
         "PATH": PATH,

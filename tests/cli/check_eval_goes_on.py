@@ -9,10 +9,9 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 
-from inputs import read_json
-from program import COUPLET, check, finish, good, run, scratch_folder
+from inputs import keep_record, read_json
+from program import COUPLET, bad, check, finish, good, run, scratch_folder, wait_until
 from train_case import train, write_corpus
 
 RANKED, WRITTEN = 150, 140  # more than one block of each
@@ -58,24 +57,13 @@ def write_tasks(folder):
 
 
 def words_of(folder, name, out, model="plain"):
-    return [
-        "eval",
-        folder / model,
-        "--task-file",
-        folder / f"{name}.yaml",
-        "--data",
-        folder / "data",
-        "--samples",
-        "--json",
-        out,
-    ]
+    return f"eval {folder}/{model} --task-file {folder}/{name}.yaml --data {folder}/data --samples --json {out}".split()
 
 
 def in_one_go(folder, name):
     """The bytes of the results, and the lines of their record, which a second name of it keeps."""
     out, kept = folder / f"{name}.json", folder / f"{name}.kept"
-    kept.touch()
-    (folder / f"{name}.json.partial").hardlink_to(kept)
+    keep_record(out, kept)
     good(*words_of(folder, name, out))
     return out.read_bytes(), kept.read_text().splitlines(True)
 
@@ -108,13 +96,7 @@ def check_killed(folder, name):
         begun = subprocess.Popen(
             [COUPLET, *map(str, words_of(folder, name, out))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        until = time.time() + 100
-        while (
-            begun.poll() is None
-            and time.time() < until
-            and not (partial.exists() and partial.read_bytes().count(b"\n") >= lines)
-        ):
-            time.sleep(0.001)
+        wait_until(lambda: partial.exists() and partial.read_bytes().count(b"\n") >= lines, begun)
         begun.kill()
         begun.wait()
         if not out.exists():
@@ -140,10 +122,10 @@ def goes_on(folder, model, what):
     out.unlink(missing_ok=True)
 
 
-def refused(folder, model, parts, what):
+def refused(folder, model, parts, what, *more):
     out = folder / "known.json"
     begin(folder, out)
-    _, err, code = run(*words_of(folder, "ranked", out, model))
+    _, err, code = run(*words_of(folder, "ranked", out, model), *more)
     check(code == 1 and not out.exists() and all(part in err for part in parts), f"{what}: {code} {err}")
     out.unlink(missing_ok=True)
 
@@ -179,6 +161,14 @@ def check_weights(folder):
     refused(folder, "words", ["tokenizer was", "--overwrite"], "another tokenizer.json")
 
 
+def check_settings(folder):
+    """Answers under other settings are not taken over, and results that are there are not replaced."""
+    refused(folder, "plain", ["limit was not given and is 4 now", "--overwrite"], "another limit", "--limit", 4)
+    begin(folder, folder / "known.json")
+    good(*words_of(folder, "ranked", folder / "known.json"), "--limit", 4, "--overwrite")
+    bad(1, "--overwrite", *words_of(folder, "ranked", folder / "known.json"))
+
+
 def main():
     with scratch_folder() as folder:
         write_corpus(folder)
@@ -188,6 +178,7 @@ def main():
             check_interrupted(folder, task, count)
             check_killed(folder, task)
         check_weights(folder)
+        check_settings(folder)
     return finish()
 
 

@@ -6,15 +6,13 @@ of router, resumed, held-out text and tasks in it; grad, generate, eval, inspect
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 from inputs import different, files_of, litter, metrics, read_json, untimed
 from program import check, finish, good, output, said, scratch_folder, sets
-from train_case import same_run, write_corpus
+from train_case import copy_of, go_back, same_run, write_corpus
 
-STEPS = 3
 SAVED = 2  # the step that a resumed run goes on from
 ALWAYS = ("train.steps=3", "train.warmup_steps=1", f"checkpoint.every={SAVED}", "eval.every=2")
 SAMPLE = {
@@ -49,15 +47,6 @@ def on(backend):
     return {"env": {**os.environ, "COUPLET_TEST_BACKEND": backend}}
 
 
-def go_back(run, copy):
-    """A copy of the run as if it had been killed after the step SAVED."""
-    shutil.copytree(run, copy, symlinks=True)
-    shutil.rmtree(copy / f"step-{STEPS:06d}")
-    (copy / "last").unlink()
-    os.symlink(f"step-{SAVED:06d}", copy / "last")
-    return copy
-
-
 def check_training(folder, name, settings, backend):
     words = ("train", folder / "c.yaml", *sets(*ALWAYS, *settings), "--out")
     one, other = folder / f"{name}-cpu", folder / f"{name}-{backend}"
@@ -66,7 +55,7 @@ def check_training(folder, name, settings, backend):
     good(*words, other, **on(backend))
     same_run(one, other, f"{name} on {backend}")
     if backend == "late":
-        again = go_back(other, folder / f"{name}-again")
+        again = go_back(copy_of(other, f"{name}-again"), SAVED)
         good("train", "--resume", again, **on(backend))
         same_run(one, again, f"{name} resumed on {backend}")
 
@@ -90,11 +79,8 @@ def check_reports(folder, name, backend):
         good("grad", run, "--tokens", folder / "rows.json", "--out", place / "g.safetensors", **on(which))
         good("eval", run, "--text", text, "--json", place / "text.json", **on(which))
         good(
-            "eval",
-            run,
-            *"--tasks copa,gsm8k_cot --limit 2 --num-fewshot 0 --max-gen-toks 4 --json".split(),
-            place / "tasks.json",
-            "--samples",
+            f"eval {run} --tasks copa,gsm8k_cot --limit 2 --num-fewshot 0 --max-gen-toks 4 --json "
+            f"{place}/tasks.json --samples",
             **on(which),
         )
         words = ["--prompt", "abc", "--tokens", 8, "--temperature", 1]
@@ -119,9 +105,7 @@ def check_ranks(folder, experts, backend):
     config = folder / f"ranks-{experts}.yaml"
     config.write_text(
         good(
-            "train",
-            folder / "c.yaml",
-            "--print-config",
+            f"train {folder}/c.yaml --print-config",
             *sets(
                 *ALWAYS,
                 "compute.threads=1",

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from program import COUPLET, bad, check, finish, good, run, said, scratch_folder, sets
+from program import COUPLET, bad, check, finish, good, run, said, scratch_folder, sets, wait_until
 from train_case import train, write_corpus
 
 SECONDS = 60  # an answer that takes longer is a hang: here two cores serve many
@@ -107,9 +107,7 @@ def check_shorter(folder):
         stderr=subprocess.PIPE,
     )
     lines = folder / "cut/metrics.jsonl"
-    until = time.monotonic() + SECONDS
-    while time.monotonic() < until and not (lines.exists() and lines.stat().st_size):
-        time.sleep(0.05)
+    wait_until(lambda: lines.exists() and lines.stat().st_size, process, SECONDS)
     os.truncate(folder / "shards/part-0-00000.npy", 0)
     try:
         err = process.communicate(timeout=SECONDS)[1].decode()

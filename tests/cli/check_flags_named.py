@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-from program import check, finish, good
+from program import check, finish, good, says
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
 TOKEN = re.compile(
@@ -111,8 +111,9 @@ for words, (object_, flags) in verbs.items():
                 continue
             n_seen += 1
             other = mention.search(string[: match.start()])
-            check(
-                match[0] in (verbs[other[1]][1] if other else flags),
+            says(
+                verbs[other[1]][1] if other else flags,
+                [match[0]],
                 f"{path.relative_to(SOURCE)}: couplet {other[1] if other else words} has no {match[0]}: {string!r}",
             )
 check(n_seen > 300, f"{n_seen} flags in messages are too few: are they found?")

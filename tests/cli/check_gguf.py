@@ -10,7 +10,7 @@ import unicodedata
 
 from gguf_file import Gguf
 from inputs import GOLDEN, TRAIN_TOKENIZER, config, read_json, tensors_of, write_documents
-from program import bad, check, finish, good, in_json, scratch_folder, sets
+from program import bad, check, equal, finish, good, in_json, scratch_folder, sets
 
 TYPES = ("f32", "bf16", "f16", "q8_0")
 # By how much rounding to the type may change a number of a matrix, in units of its largest, or a mean norm.
@@ -20,10 +20,7 @@ SLACK = {"f32": 0, "bf16": 2**-8, "f16": 2**-10, "q8_0": 2**-7}
 def train(folder, name, *settings):
     run_folder = folder / name
     good(
-        "train",
-        folder / "c.yaml",
-        "--out",
-        run_folder,
+        f"train {folder}/c.yaml --out {run_folder}",
         *sets("train.steps=4", "checkpoint.every=4", "eval.every=0", *settings),
     )
     return run_folder
@@ -214,10 +211,7 @@ def check_ids_of_llama():
         texts = [json.loads(line)["text"] for line in path.read_text().rstrip("\n").split("\n")]
         nfc = read_json(GOLDEN / "tokenizers" / f"{name}.json")["normalizer"] is not None
         same = sum(not nfc or unicodedata.is_normalized("NFC", text) for text in texts)
-        check(
-            one == {"texts": len(texts), "same": same, "same_as_nfc": len(texts)},
-            f"{name}: {one}, {same} texts are NFC",
-        )
+        equal(one, {"texts": len(texts), "same": same, "same_as_nfc": len(texts)}, f"{name}: texts that are NFC")
 
 
 def main():

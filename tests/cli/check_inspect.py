@@ -11,8 +11,8 @@ import shutil
 import struct
 import sys
 
-from inputs import GOLDEN, _resolve, files_of, metrics, read_json, read_tensors, write_floats, write_tensors
-from program import bad, check, finish, good, in_json, run, same, scratch_folder
+from inputs import GOLDEN, _resolve, files_of, metrics, page_data, read_json, read_tensors, write_floats, write_tensors
+from program import bad, check, equal, finish, good, in_json, run, same, says, scratch_folder
 from train_case import train, write_corpus
 
 FAMILIES = GOLDEN / "families"
@@ -277,8 +277,9 @@ def check_options(work):
     some = inspect(folder, "--alpha", "0.5,1.25")["layers"][0]
     M = [[norm([dot(r, row) for row in rows]) for rows in case.W[0]] for r in case.R[0]]
     same({"0.5": erc(M, 0.5), "1.25": erc(M, 1.25)}, some["erc"], "--alpha", fits)
-    check(
-        inspect(folder, "--threads", "1")["layers"] == inspect(folder, "--threads", "5")["layers"],
+    equal(
+        inspect(folder, "--threads", "1")["layers"],
+        inspect(folder, "--threads", "5")["layers"],
         "threads change figures",
     )
     noisy, again = (inspect(folder, "--noise", "7")["layers"] for _ in range(2))
@@ -298,13 +299,16 @@ def check_options(work):
     both = inspect(folder, work / "whole-3")
     check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
     table = good("inspect", folder, work / "whole-3")
-    check(
-        "Side by side" in table
-        and "layer" in table
-        and "FLOPs" in table
-        and "\nRouter and experts are not coupled (coupled layers: 0 of 3)." in table
-        and "--text measures" in table,
-        f"table: {table}",
+    says(
+        table,
+        [
+            "Side by side",
+            "layer",
+            "FLOPs",
+            "\nRouter and experts are not coupled (coupled layers: 0 of 3).",
+            "--text measures",
+        ],
+        "table",
     )
     said = [line for line in table.split("\nRouter and experts")[1].split("\n\n")[0].splitlines()]
     check(len(said) > 4 and max(map(len, said)) <= 80, f"lines of the verdict: {said}")
@@ -317,14 +321,7 @@ def check_options(work):
         shutil.copy(folder / name, hub / "blobs" / ("x" + name[0]))
         (hub / "snapshot" / name).symlink_to("../blobs/x" + name[0])
     same(inspect(folder)["layers"][0], inspect(hub / "snapshot")["layers"][0], "links", fits)
-    bad(
-        1,
-        ["where nothing is written"],
-        "inspect",
-        hub / "snapshot" / "model.safetensors",
-        "--json",
-        hub / "snapshot" / "out.json",
-    )
+    bad(1, ["where nothing is written"], f"inspect {hub}/snapshot/model.safetensors --json {hub}/snapshot/out.json")
     out, err, code = run("inspect", work / "nowhere", folder, "--keep-going", "--json", "-")
     got = json.loads(out)
     check(code == 1 and got["layers"] == every and "nowhere" in err, f"one of two: {code} {err}")
@@ -361,8 +358,9 @@ def check_sample(work):
                 far += abs(found["estimate"] - true) > 3 * found["standard_error"]
     check(far <= 6, f"{far} of 120 estimates are more than three standard errors off")
     first = inspect(folder, "--sample", "0.2", "--threads", 1)
-    check(
-        first == inspect(folder, "--sample", "20%", "--threads", 3) and first["sample_share"] == 0.2,
+    equal(
+        (first, first["sample_share"]),
+        (inspect(folder, "--sample", "20%", "--threads", 3), 0.2),
         "the form of the share, or threads, change figures",
     )
     all_rows = inspect(folder, "--sample", "99%")
@@ -381,10 +379,7 @@ def check_sample(work):
     ):
         check(words in table, f"{words} is not in: {table}")
     check("Agreement" not in table and "0.2" in table, f"table: {table}")
-    check(
-        "A sample has no verdict" in (work / "sample.html").read_text(),
-        "the page does not say that there is no verdict",
-    )
+    says((work / "sample.html").read_text(), ["A sample has no verdict"], "the page")
     for flag, words in (
         ("--silhouette", "silhouettes are of all rows"),
         ("--lambda", "singular value"),
@@ -451,8 +446,7 @@ def check_lambda(work):
 
 def charts_of(page):
     """The ids of the charts that a page draws."""
-    data = json.loads(re.search(r'id="couplet-data">(.*?)</script>', page.read_text(), re.S)[1])
-    return {chart["id"].split("-router-rows")[0] for chart in _resolve.charts_of(data["report"])}
+    return {chart["id"].split("-router-rows")[0] for chart in _resolve.charts_of(page_data(page)["report"])}
 
 
 def check_rows(work):
@@ -471,8 +465,8 @@ def check_pages(work):
     check("<html" in text and text.rstrip().endswith("</html>"), "page")
     check("whole-1" in text and "whole-3" in text, "names on the page")
     found = json.loads(figures.read_text())
-    embedded = json.loads(re.search(r'id="couplet-data">(.*?)</script>', text, re.S)[1])
-    report, made = embedded["report"], embedded["made"]
+    data = page_data(page)
+    report, made = data["report"], data["made"]
     ids = [chart["id"] for chart in _resolve.charts_of(report)]
     for checkpoint in report["checkpoints"]:
         for layer in checkpoint["layers"]:
@@ -592,10 +586,7 @@ def check_permutation(work):
         row = case.R[0][expert]
         case.W[0][e] = [[2 * x for x in row] if c % 3 == 0 else w for c, w in enumerate(case.W[0][e])]
     layer = inspect(case.write(work / "permuted"))["layers"][0]
-    check(
-        [layer["assignment"][r] for r in order] == list(range(7)),
-        f"assignment {layer['assignment']} of experts in the order {order}",
-    )
+    equal([layer["assignment"][r] for r in order], list(range(7)), f"assignment of {order}")
     check(layer["chance"]["assignment_own"] == 0, "the assignment keeps some")
 
 

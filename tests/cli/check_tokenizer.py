@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 
-from program import apart, check, finish, good, scratch_folder
+from program import apart, check, equal, finish, good, scratch_folder
 from train_case import write_corpus
 
 
@@ -37,8 +37,9 @@ def check_ignored(folder):
 with scratch_folder() as folder:
     made = folder / "tokenizer.json"
     good("tokenize", "train", "--vocab-size", 4096, "--out", made, "data/train")
-    check(
-        made.read_bytes() == pathlib.Path("data/tokenizer.json").read_bytes(),
+    equal(
+        made.read_bytes(),
+        pathlib.Path("data/tokenizer.json").read_bytes(),
         "data/tokenizer.json is not what the command of data/TOKENIZER.md makes",
     )
     check_ignored(folder)

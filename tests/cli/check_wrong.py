@@ -4,7 +4,6 @@
 import itertools
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 
@@ -36,7 +35,7 @@ def try_row(folder, row, named):
     for words, parts in rows(row, named):
         words, _, text = words.partition(" <<< ")
         before, code = everything(folder), int(row[0])
-        told = bad(code, parts.strip().split(" & "), *shlex.split(words), cwd=folder, data=text.encode() or None)
+        told = bad(code, parts.strip().split(" & "), words, cwd=folder, data=text.encode() or None)
         check(code == 1 or told.count("\n") == 1, f"couplet {words}: more than a sentence: {told}")
         changed = different(before, everything(folder))
         check(not changed, f"couplet {words}: changed {changed}")

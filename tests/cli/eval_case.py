@@ -20,7 +20,7 @@ if FURTHER and not LARGER.is_dir():
 
 
 def run(*words, **how):
-    return program.run("eval", *words, seconds=SECONDS, **how)
+    return program.run(f"eval {words[0]}", *words[1:], seconds=SECONDS, **how)
 
 
 def evaluate(out, *words):
@@ -30,7 +30,7 @@ def evaluate(out, *words):
 
 
 def refused(code, parts, *words, **how):
-    bad(code, parts, "eval", *words, seconds=SECONDS, **how)
+    bad(code, parts, f"eval {words[0]}", *words[1:], seconds=SECONDS, **how)
 
 
 def close(a, b, absolute, relative):

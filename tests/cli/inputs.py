@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import sys
 
@@ -138,6 +139,17 @@ def files_of(folder):
 def different(a, b):
     """The names of what differs between two results of `files_of`."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+
+
+def keep_record(out, kept):
+    """Gives the record of an evaluation into `out` a second name, which outlives its first one."""
+    kept.touch()
+    pathlib.Path(f"{out}.partial").hardlink_to(kept)
+
+
+def page_data(page):
+    """What a page holds for its scripts: the report, and what it was made of."""
+    return json.loads(re.search(r'id="couplet-data">(.*?)</script>', page.read_text(), re.S)[1])
 
 
 def litter(folder):

@@ -65,13 +65,7 @@ def grad(model, rows, out, *settings, weights=None, delta=None):
     tokens = out.with_suffix(".json")
     tokens.write_text(json.dumps({"input_ids": rows}))
     told = good(
-        "grad",
-        model,
-        "--tokens",
-        tokens,
-        "--out",
-        out,
-        "--overwrite",
+        f"grad {model} --tokens {tokens} --out {out} --overwrite",
         *sets(*settings),
         *(["--delta", delta] if delta else []),
     )

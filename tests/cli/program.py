@@ -6,18 +6,30 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
-COUPLET = os.path.abspath(sys.argv[1])
-SHOWN = 100  # sentences about what is wrong
+COUPLET = os.path.abspath(sys.argv[1]) if sys.argv[1:] else None
+SHOWN, SHOWN_CHARACTERS = 100, 2000  # sentences about what is wrong, and characters of a value in one
 wrong = []
 
 
 def check(truth, what):
     if not truth:
         wrong.append(what)
+
+
+def equal(got, want, what):
+    check(got == want, f"{what}: {str(got)[:SHOWN_CHARACTERS]}, wanted {str(want)[:SHOWN_CHARACTERS]}")
+
+
+def says(text, parts, what):
+    """The text, a list or a mapping, has all the parts."""
+    lacking = [part for part in parts if part not in text]
+    check(not lacking, f"{what}: no {lacking} in {str(text)[-SHOWN_CHARACTERS:]}")
 
 
 def near(got, want, relative, what):
@@ -36,6 +48,23 @@ def same(want, got, where, fits, skipped=()):
             check(right, f"{where}.{key}: {number}, wanted {value}")
 
 
+class Tried:
+    """Something that is tried. `wrong`: sentences about what is wrong with it."""
+
+    def check(self, truth, what):
+        if not truth:
+            self.wrong.append(what)
+
+
+def markdown(head, rows):
+    """A table; `head` and `rows` are lists of cells."""
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def count_wrong(tried):
+    return sum(bool(one.wrong) for one in tried)
+
+
 def finish():
     """Whether anything is wrong, after saying what."""
     for sentence in wrong[:SHOWN]:
@@ -51,7 +80,20 @@ def scratch_folder():
         yield pathlib.Path(name)
 
 
+def wait_until(there, process=None, seconds=60):
+    """Waits until `there()` is true, while the process lives. Returns whether it is."""
+    end = time.monotonic() + seconds
+    while not there() and (process is None or process.poll() is None) and time.monotonic() < end:
+        time.sleep(0.005)
+    return there()
+
+
 # ---- the program ----
+
+
+def split(words):
+    """The words of a command. The first one may be several, as a shell reads them: "train c.yaml --out R"."""
+    return [*shlex.split(str(words[0])), *map(str, words[1:])] if words else []
 
 
 def said(words):
@@ -65,7 +107,7 @@ def sets(*settings):
 def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
     """Output, error and exit code: 0, or 1 or 2 behind a sentence, and no word of a sanitizer.
     `limit_blocks`: no file may grow beyond so many KiB."""
-    command = [COUPLET, *map(str, words)]
+    command = [COUPLET, *split(words)]
     if limit_blocks is not None:
         command = ["bash", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "-", *command]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | how

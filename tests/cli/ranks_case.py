@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "parallel"))
 import mpi
 from inputs import files_of, read_json, read_tensors, untimed
-from program import COUPLET, check
+from program import COUPLET, check, equal, wait_until
 
 LIBRARIES = [library for library in mpi.LIBRARIES if mpi.is_here(library, os.path.dirname(COUPLET))]
 RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
@@ -84,10 +84,7 @@ class Ranks:
 
     def wait_for(self, there):
         """Until `there()` is true, while the ranks live."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not there() and self.process.poll() is None and time.monotonic() < end:
-            time.sleep(0.005)
-        check(there(), f"{self.name}: has not come so far")
+        check(wait_until(there, self.process, LIMIT_SECONDS), f"{self.name}: has not come so far")
 
     def send(self, number, rank=None):
         """A signal to a rank, or to mpirun."""
@@ -160,16 +157,12 @@ def check_parts(folder, ranks, what):
         index = read_json(folder / f"{kind}.safetensors.index.json")["weight_map"]
         files = sorted(path.name for path in folder.glob(f"{kind}*.safetensors"))
         found = sorted((name, file) for file in files for name in read_tensors(folder / file))
-        check(
-            files == [f"{kind}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)],
-            f"{what}: the parts of {kind} are {files}",
+        equal(
+            files, [f"{kind}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)], f"{what}: parts of {kind}"
         )
         check(found == sorted(index.items()), f"{what}: the index of {kind} is not what its files hold")
         names[kind] = set(index)
-    check(
-        names["state"] == {f"{moment}.{name}" for name in names["model"] for moment in "mv"},
-        f"{what}: the moments are not those of the weights",
-    )
+    equal(names["state"], {f"{moment}.{name}" for name in names["model"] for moment in "mv"}, f"{what}: moments")
 
 
 def tensors_of(folder):

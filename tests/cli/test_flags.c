@@ -31,18 +31,25 @@ static const cpl_verb verb =
 
 static cpl_arguments args;
 
-/* Reads the words, of which NULL is the end. */
-static cpl_status read_words(const char *first, ...)
+/* Reads the words of a line, with blanks between them. */
+static cpl_status read_line(const char *line)
 {
+    static char bytes[256]; /* `args` borrows the words */
     char *words[16];
     int count = 0;
-    va_list list;
-    va_start(list, first);
-    for (const char *word = first; word; word = va_arg(list, const char *))
-        words[count++] = (char *)word;
-    va_end(list);
+    snprintf(bytes, sizeof bytes, "%s", line);
+    for (char *word = strtok(bytes, " "); word; word = strtok(NULL, " ")) words[count++] = word;
     cpl_arguments_free(&args);
     return cpl_arguments_read(&args, &verb, count, words);
+}
+
+static void write_file(char path[128], const char *name, const char *text)
+{
+    snprintf(path, 128, "%s/%s", scratch_folder(), name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
 }
 
 static int tear_down(void **state)
@@ -55,7 +62,7 @@ TESTS_DO(after_each, tear_down);
 
 TEST(defaults)
 {
-    assert_ok(read_words("word", NULL));
+    assert_ok(read_line("word"));
     assert_int_equal(args.n_words, 1);
     assert_null(cpl_flag_text(&args, "--out"));
     assert_false(cpl_flag_given(&args, "--dry-run"));
@@ -67,12 +74,13 @@ TEST(defaults)
 
 TEST(every_form)
 {
-    assert_ok(read_words("--out", "a b", "first", "--tokens=1e3", "--dry-run", "--top-p", ".5",
-                         "--form=json", "--set", "erc.alpha=1", "--set=erc.alpha=2", "--", "--out",
-                         NULL));
-    assert_string_equal(cpl_flag_text(&args, "--out"), "a b");
+    assert_ok(read_line("--out a/b first --tokens=1e3 --dry-run --top-p .5 --form=json "
+                        "--set erc.alpha=1 --set=erc.alpha=2 -- --out"));
+    assert_string_equal(cpl_flag_text(&args, "--out"), "a/b");
     assert_true(cpl_flag_known(&args, "--out") && !cpl_flag_known(&args, "--otu"));
     assert_int_equal(cpl_flag_int(&args, "--tokens"), 1000);
+    assert_int_equal(cpl_flag_int_or(&args, "--tokens", 7), 1000);
+    assert_int_equal(cpl_flag_int_or(&args, "--threads", 7), 7);
     assert_true(cpl_flag_given(&args, "--dry-run"));
     assert_true(cpl_flag_number(&args, "--top-p") == 0.5);
     assert_int_equal(cpl_flag_int(&args, "--form"), 1);
@@ -81,34 +89,48 @@ TEST(every_form)
     assert_int_equal(args.n_words, 2);
     assert_string_equal(args.words[0], "first");
     assert_string_equal(args.words[1], "--out");
-    assert_ok(read_words("-", "--out=", NULL));
+    assert_ok(read_line("- --out="));
     assert_string_equal(args.words[0], "-");
     assert_string_equal(cpl_flag_text(&args, "--out"), "");
-    assert_ok(read_words("--out", "\"null\"", "x", NULL)); /* a text is taken as it stands */
+    assert_ok(read_line("--out \"null\" x")); /* a text is taken as it stands */
     assert_string_equal(cpl_flag_text(&args, "--out"), "\"null\"");
 }
 
+/* Lines that are wrong, each with a part of the sentence. */
+typedef struct wrong_line {
+    const char *line, *sentence;
+} wrong_line;
+
 TEST(wrong_use)
 {
-    assert_fails(CPL_ERR_USAGE, "try has no flag --otu; did you mean --out?",
-                 read_words("x", "--otu=3", NULL));
-    assert_fails(CPL_ERR_USAGE, "try --help lists them", read_words("x", "--entirely-else", NULL));
-    assert_fails(CPL_ERR_USAGE, "has no flag -o", read_words("x", "-o", NULL));
-    assert_fails(CPL_ERR_USAGE, "--out needs a value: --out RUN", read_words("x", "--out", NULL));
-    assert_fails(CPL_ERR_USAGE, "--out needs a value", read_words("x", "--out", "--dry-run", NULL));
-    assert_fails(CPL_ERR_USAGE, "--out is given twice",
-                 read_words("x", "--out=a", "--out=b", NULL));
-    assert_fails(CPL_ERR_USAGE, "--dry-run takes no value", read_words("x", "--dry-run=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "--tokens is 0, but must be a whole number of tokens from 1 to 1e6",
-                 read_words("x", "--tokens", "0", NULL));
-    assert_fails(CPL_ERR_USAGE, "--top-p is -1, but must be a number from 0 to 1",
-                 read_words("x", "--top-p", "-1", NULL));
-    assert_fails(CPL_ERR_USAGE, "--form is xml, but must be text or json",
-                 read_words("x", "--form", "xml", NULL));
-    assert_fails(CPL_ERR_USAGE, "try needs more arguments: couplet try WORD [WORD]",
-                 read_words(NULL));
-    assert_fails(CPL_ERR_USAGE, "try does not take the argument c",
-                 read_words("a", "b", "c", NULL));
+    static const wrong_line wrong[] = {
+        {"x --otu=3", "try has no flag --otu; did you mean --out?"},
+        {"x --entirely-else", "try --help lists them"},
+        {"x -o", "has no flag -o"},
+        {"x --out", "--out needs a value: --out RUN"},
+        {"x --out --dry-run", "--out needs a value"},
+        {"x --out=a --out=b", "--out is given twice"},
+        {"x --dry-run=1", "--dry-run takes no value"},
+        {"x --tokens 0", "--tokens is 0, but must be a whole number of tokens from 1 to 1e6"},
+        {"x --top-p -1", "--top-p is -1, but must be a number from 0 to 1"},
+        {"x --form xml", "--form is xml, but must be text or json"},
+        {"x --threads=4097", "whole number of threads from 0 to 4096"},
+        {"", "try needs more arguments: couplet try WORD [WORD]"},
+        {"a b c", "try does not take the argument c"},
+        {"x tokens=3", "did you mean --tokens 3?"},
+        {"x threads: 3", "did you mean --threads 3?"},
+        {"x dry-run=1", "did you mean --dry-run?"},
+        {"x alpha=3", "did you mean --set erc.alpha=3?"},
+        {"x erc.alhpa=3", "did you mean --set erc.alpha=3?"},
+        {"x ecr.alpha=3", "did you mean --set erc.alpha=3?"},
+        {"x --alpha=3", "did you mean --set erc.alpha=3?"},
+        {"x erc.alpha: 3", "did you mean --set erc.alpha=3?"},
+        {"seed=3", "did you mean --set train.seed=3?"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_fails(CPL_ERR_USAGE, wrong[i].sentence, read_line(wrong[i].line));
+    assert_ok(read_line("x weight_decay=3")); /* a setting of other verbs */
+    assert_ok(read_line("x train.lr=3"));
 }
 
 TEST(required_flag)
@@ -126,22 +148,22 @@ TEST(required_flag)
 
 TEST(help_wins)
 {
-    assert_ok(read_words("--unknown", "--help", NULL));
+    assert_ok(read_line("--unknown --help"));
     assert_true(args.help);
-    assert_ok(read_words("x", "-h", NULL));
+    assert_ok(read_line("x -h"));
     assert_true(args.help);
     assert_null(args.topic);
-    assert_ok(read_words("x", "--help", "erc", NULL));
+    assert_ok(read_line("x --help erc"));
     assert_string_equal(args.topic, "erc");
-    assert_ok(read_words("--help", "--dry-run", NULL));
+    assert_ok(read_line("--help --dry-run"));
     assert_null(args.topic);
-    assert_ok(read_words("x", "--", "--help", NULL));
+    assert_ok(read_line("x -- --help"));
     assert_false(args.help);
 }
 
 TEST(excluding_flags)
 {
-    assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
+    assert_ok(read_line("x --out=a --dry-run"));
     assert_fails(CPL_ERR_USAGE, "--out and --dry-run cannot be given together",
                  cpl_flags_exclude(&args, "--out", "--dry-run"));
     assert_ok(cpl_flags_exclude(&args, "--out", "--tokens"));
@@ -149,78 +171,48 @@ TEST(excluding_flags)
 
 TEST(configuring)
 {
+    static const wrong_line wrong[] = {
+        {"x --set data.seed=1", "try does not use --set data.seed=1"},
+        {"x --set train.lr=1", "try --help all lists"}, /* of the section, not the verb */
+        {"x --set erc.alhpa=1", "did you mean erc.alpha?"},
+        {"x --threads=3 --set compute.threads=2",
+         "--threads and --set compute.threads=2 give different values"},
+    };
     cpl_configuration c;
     char path[128];
-    snprintf(path, sizeof path, "%s/c.yaml", scratch_folder());
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("erc:\n  alpha: 0.5\n  weight: 2\n", file);
-    fclose(file);
-    assert_ok(read_words("x", "--set", "erc.alpha=0.25", "--set=train.seed=1", NULL));
+    write_file(path, "c.yaml", "erc:\n  alpha: 0.5\n  weight: 2\n");
+    assert_ok(read_line("x --set erc.alpha=0.25 --set=train.seed=1"));
     assert_ok(cpl_configure(&c, path, &args));
     assert_true(c.settings.losses.erc.alpha == 0.25 && c.settings.losses.erc.weight == 2);
     assert_true(cpl_configuration_gives(&c, "erc.weight"));
     assert_true(cpl_configuration_gives(&c, "train.seed"));
     assert_false(cpl_configuration_gives(&c, "train.lr"));
     cpl_configuration_free(&c);
-    assert_ok(read_words("x", "--set", "data.seed=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "try does not use --set data.seed=1",
-                 cpl_configure(&c, NULL, &args));
-    assert_ok(read_words("x", "--set", "train.seed=1", NULL));
-    assert_ok(cpl_configure(&c, NULL, &args));
-    cpl_configuration_free(&c);
-    assert_ok(read_words("x", "--set", "train.lr=1", NULL)); /* of the section, not the verb */
-    assert_fails(CPL_ERR_USAGE, "try --help all lists", cpl_configure(&c, NULL, &args));
-    static const char *const without[][2] = {{"alpha=3", NULL},
-                                             {"erc.alhpa=3", NULL},
-                                             {"ecr.alpha=3", NULL},
-                                             {"--alpha=3", NULL},
-                                             {"erc.alpha:", "3"}};
-    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-        assert_fails(CPL_ERR_USAGE, "did you mean --set erc.alpha=3?",
-                     read_words("x", without[i][0], without[i][1], NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean --out?", read_words("x", "--otu=3", NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean --tokens 3?", read_words("x", "tokens=3", NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean --threads 3?",
-                 read_words("x", "threads:", "3", NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean --dry-run?", read_words("x", "dry-run=1", NULL));
-    assert_ok(read_words("x", "weight_decay=3", NULL)); /* a setting of other verbs */
-    assert_ok(read_words("x", "train.lr=3", NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean --set train.seed=3?", read_words("seed=3", NULL));
-    assert_ok(read_words("x", "--set", "erc.alhpa=1", NULL));
-    assert_fails(CPL_ERR_USAGE, "did you mean erc.alpha?", cpl_configure(&c, NULL, &args));
-    assert_ok(read_words("x", NULL));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_ok(read_line(wrong[i].line));
+        assert_fails(CPL_ERR_USAGE, wrong[i].sentence, cpl_configure(&c, NULL, &args));
+    }
+    assert_ok(read_line("x"));
     assert_fails(CPL_ERR_IO, "none.yaml", cpl_configure(&c, "none.yaml", &args));
 }
 
 /* --threads is compute.threads by another name, and before what a file says. */
 TEST(flags_as_settings)
 {
+    static const struct {
+        const char *line;
+        int64_t threads;
+    } cases[] = {{"x --threads 2", 2}, {"x", 7}, {"x --threads=3 --set compute.threads=3", 3}};
     cpl_configuration c;
     char path[128];
-    snprintf(path, sizeof path, "%s/threads.yaml", scratch_folder());
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("compute:\n  threads: 7\n", file);
-    fclose(file);
-    assert_ok(read_words("x", "--threads", "2", NULL));
-    assert_ok(cpl_configure(&c, path, &args));
-    assert_int_equal(c.settings.compute.threads, 2);
-    assert_true(cpl_configuration_gives(&c, "compute.threads"));
-    cpl_configuration_free(&c);
-    assert_ok(read_words("x", NULL));
-    assert_ok(cpl_configure(&c, path, &args));
-    assert_int_equal(c.settings.compute.threads, 7);
-    cpl_configuration_free(&c);
-    assert_ok(read_words("x", "--threads=3", "--set", "compute.threads=3", NULL));
-    assert_ok(cpl_configure(&c, NULL, &args));
-    assert_int_equal(c.settings.compute.threads, 3);
-    cpl_configuration_free(&c);
-    assert_ok(read_words("x", "--threads=3", "--set", "compute.threads=2", NULL));
-    assert_fails(CPL_ERR_USAGE, "--threads and --set compute.threads=2 give different values",
-                 cpl_configure(&c, NULL, &args));
-    assert_fails(CPL_ERR_USAGE, "whole number of threads from 0 to 4096",
-                 read_words("x", "--threads=4097", NULL));
+    write_file(path, "threads.yaml", "compute:\n  threads: 7\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_ok(read_line(cases[i].line));
+        assert_ok(cpl_configure(&c, path, &args));
+        assert_int_equal(c.settings.compute.threads, cases[i].threads);
+        assert_true(cpl_configuration_gives(&c, "compute.threads"));
+        cpl_configuration_free(&c);
+    }
 }
 
 /* A text with quotes and colons means itself, and a switch sets the value in its row. */
@@ -241,12 +233,12 @@ TEST(documents_flags)
 TEST(only_some)
 {
     const char *const some[] = {"--out", "erc.alpha"};
-    assert_ok(read_words("x", "--out=a", "--set", "erc.alpha=1", NULL));
+    assert_ok(read_line("x --out=a --set erc.alpha=1"));
     assert_ok(cpl_flags_only(&args, "--form", some, 2));
-    assert_ok(read_words("x", "--out=a", "--dry-run", NULL));
+    assert_ok(read_line("x --out=a --dry-run"));
     assert_fails(CPL_ERR_USAGE, "try --form does not take --dry-run",
                  cpl_flags_only(&args, "--form", some, 2));
-    assert_ok(read_words("x", "--set", "erc.weight=1", NULL));
+    assert_ok(read_line("x --set erc.weight=1"));
     assert_fails(CPL_ERR_USAGE, "try --form does not use --set erc.weight=1",
                  cpl_flags_only(&args, "--form", some, 2));
 }
@@ -304,7 +296,7 @@ TEST(no_memory)
     cpl_status status = CPL_ERR_MEMORY;
     for (int n = 1; status == CPL_ERR_MEMORY; n++) {
         cpl_alloc_fail_at(n);
-        status = read_words("x", "--set", "erc.alpha=1", "--form=text", NULL);
+        status = read_line("x --set erc.alpha=1 --form=text");
         if (status == CPL_OK) status = cpl_configure(&c, NULL, &args);
         cpl_alloc_fail_at(0);
     }

@@ -3,6 +3,7 @@ configuration, runs, and when two of them are the same."""
 
 import json
 import os
+import shutil
 
 from inputs import TRAIN_TOKENIZER, config, different, files_of, litter, metrics, read_json, untimed, write_documents
 from program import check, good, sets
@@ -18,6 +19,26 @@ def train(folder, name, *settings, **how):
     """A new run of c.yaml in folder/name, with these settings; gives the folder back."""
     good("train", folder / "c.yaml", "--out", folder / name, *sets(*settings), **how)
     return folder / name
+
+
+def copy_of(run, name):
+    """A copy beside the run, with its links."""
+    return shutil.copytree(run, run.parent / name, symlinks=True)
+
+
+def link_last(run, target):
+    """Makes `last` lead to `target`: a step, or a name."""
+    (run / "last").unlink(missing_ok=True)
+    (run / "last").symlink_to(f"step-{target:06d}" if isinstance(target, int) else target)
+
+
+def go_back(run, step):
+    """Makes the run what it was when it had saved this step, but for its lines. Returns it."""
+    for path in run.glob("step-*"):
+        if path.name > f"step-{step:06d}":
+            shutil.rmtree(path)
+    link_last(run, step)
+    return run
 
 
 def checkpoints(folder):

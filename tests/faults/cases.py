@@ -81,16 +81,11 @@ class Encode(Case):
     """Shards that are half there must not be trained on without a word."""
 
     def __init__(self, inputs):
-        super().__init__(
-            "encode",
-            ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out", "S", "--by-source", inputs / "docs"],
-            ["S"],
-        )
-        self.train = [
-            "train",
-            inputs / "c.yaml",
-            *("--out R --set data.train=S --set train.steps=1 --set train.warmup_steps=0").split(),
-        ]
+        words = f"tokenize encode --tokenizer {inputs}/T.json --out S --by-source {inputs}/docs"
+        super().__init__("encode", words.split(), ["S"])
+        self.train = (
+            f"train {inputs}/c.yaml --out R --set data.train=S --set train.steps=1 --set train.warmup_steps=0"
+        ).split()
 
     def go_on(self, folder, words_of_overwriting):
         if not words_of_overwriting and (folder / "S").exists():
@@ -209,11 +204,8 @@ def write_inputs(program, inputs):
 
 def save_all(program, config, folder):
     """A run that keeps what it has after every step."""
-    must(
-        program,
-        ["train", config, "--out", folder, "--set", "checkpoint.keep=1000", "--set", "checkpoint.every=1"],
-        folder.parent,
-    )
+    words = f"train {config} --out {folder} --set checkpoint.keep=1000 --set checkpoint.every=1"
+    must(program, words.split(), folder.parent)
 
 
 def long_cases(program, inputs):
@@ -230,15 +222,10 @@ def long_cases(program, inputs):
         encode,
         Case(
             "eval",
-            [
-                "eval",
-                inputs / "R",
-                "--tasks",
-                "copa",
-                "--data",
-                inputs / "many-rows",
-                *"--samples --json q.json --set compute.threads=2".split(),
-            ],
+            (
+                f"eval {inputs}/R --tasks copa --data {inputs}/many-rows --samples --json q.json "
+                "--set compute.threads=2"
+            ).split(),
             ["q.json"],
         ),
         Case(
@@ -267,29 +254,16 @@ def all_cases(program, inputs):
         Case("decode", ["tokenize", "decode", "--tokenizer", tokenizer], [], ids_of(program, inputs), True),
         Case(
             "eval",
-            [
-                "eval",
-                model,
-                "--tasks",
-                "copa",
-                "--data",
-                inputs / "rows",
-                *"--samples --json q.json --html q.html".split(),
-                *one,
-            ],
+            [*f"eval {model} --tasks copa --data {inputs}/rows --samples --json q.json --html q.html".split(), *one],
             ["q.json", "q.html"],
         ),
         Case(
             "inspect",
-            ["inspect", model, "--html", "i.html", "--json", "i.json", "--rows", "i.npy"],
+            f"inspect {model} --html i.html --json i.json --rows i.npy".split(),
             ["i.html", "i.json", "i.npy"],
         ),
         Documents(inputs),
         Case("export_gguf", ["export", model, "--gguf", "m.gguf", "--type", "q8_0"], ["m.gguf"]),
         Case("generate", ["generate", model, "--prompt", "abc", "--tokens", 4, *one], [], printed=True),
-        Case(
-            "grad",
-            ["grad", model, "--tokens", inputs / "tokens.json", "--out", "G.safetensors", *one],
-            ["G.safetensors"],
-        ),
+        Case("grad", [*f"grad {model} --tokens {inputs}/tokens.json --out G".split(), *one], ["G"]),
     ]

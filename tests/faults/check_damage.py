@@ -24,6 +24,7 @@ import time
 from cases import ROWS, Wrong, must, untimed_lines, write_inputs, write_rows
 from check_faults import scratch
 from inputs import GOLDEN, different, files_of, read_tensors
+from program import count_wrong, markdown
 from shim import Program
 
 MOST_SECONDS, MOST_KILOBYTES = 20, 1500 * 1000
@@ -84,23 +85,12 @@ def settings_kept(folder):
 
 
 def shards_of(program, folder, base):
-    must(
-        program,
-        ["tokenize", "encode", "--tokenizer", base / "T.json", "--out", folder / "S", "--by-source", base / "docs"],
-        folder,
-    )
+    words = f"tokenize encode --tokenizer {base}/T.json --out {folder}/S --by-source {base}/docs"
+    must(program, words.split(), folder)
 
 
 def answers(inputs, base):
-    return [
-        "eval",
-        inputs / "R",
-        "--tasks",
-        "copa",
-        "--data",
-        base / "many",
-        *"--samples --json q.json --set compute.threads=1".split(),
-    ]
+    return f"eval {inputs}/R --tasks copa --data {base}/many --samples --json q.json --set compute.threads=1".split()
 
 
 def write_bases(program, base):
@@ -131,17 +121,7 @@ def write_bases(program, base):
     for name in ("a", "b"):
         must(
             program,
-            [
-                "eval",
-                name,
-                "--tasks",
-                "copa",
-                "--data",
-                inputs / "rows",
-                "--samples",
-                "--json",
-                f"{name}/questions.json",
-            ],
+            f"eval {name} --tasks copa --data {inputs}/rows --samples --json {name}/questions.json".split(),
             base / "two",
         )
     shutil.copytree(hf, made("index") / "M")
@@ -221,6 +201,7 @@ def all_formats(program, base):
     ).split():
         add(f"checkpoint: {file}", base / "run", f"R/step-000004/{file}", resume, guarded=weights)
     add("metrics.jsonl, resumed", base / "run", "R/metrics.jsonl", resume, guarded=weights)
+    add("start.json, resumed", base / "run", "R/start.json", resume, guarded=weights)
     add("config.yaml of a run", base / "run", "R/config.yaml", resume, guarded=settings_kept)
     compare = ["compare", "a", "b", "--no-documents", "--json", "-"]
     for file in ("metrics.jsonl", "config.yaml", "start.json"):
@@ -228,39 +209,21 @@ def all_formats(program, base):
     add("documents.json", base / "two", "a/documents.json", ["compare", "a", "b", "--json", "-"])
     add("questions.json", base / "two", "a/questions.json", ["compare", "a", "b", "--no-documents", "--json", "-"])
     add("answers so far (.partial)", base / "partial", "q.json.partial", answers(inputs, base), guarded=tree("q.json"))
-    train = [
-        "train",
-        inputs / "c.yaml",
-        *"--out R --set data.train=S --set train.steps=1 --set train.warmup_steps=0".split(),
-    ]
+    train = f"train {inputs}/c.yaml --out R --set data.train=S --set train.steps=1 --set train.warmup_steps=0".split()
     for file in sorted(path.relative_to(base / "shards") for path in (base / "shards").rglob("*") if path.is_file()):
         if file.parts[1] != "two":
-            add(
-                f"shards: {file.name}",
-                base / "shards",
-                str(file),
-                train,
-                guarded=weights if file.name == "shards.json" else None,
-            )
+            guarded = weights if file.name == "shards.json" else None
+            add(f"shards: {file.name}", base / "shards", str(file), train, guarded=guarded)
     for file, guarded in (("d.jsonl", None), ("d.txt", None), ("d.jsonl.gz", tree("S")), ("qa-0000.jsonl.zst", None)):
-        add(
-            f"documents: {file}",
-            base / "documents",
-            file,
-            ["tokenize", "encode", "--tokenizer", inputs / "T.json", "--out", "S", file],
-            guarded=guarded,
-        )
+        words = f"tokenize encode --tokenizer {inputs}/T.json --out S {file}".split()
+        add(f"documents: {file}", base / "documents", file, words, guarded=guarded)
     for ending in ("jsonl", "json", "csv", "tsv"):
         words = ["eval", model, "--task-file", f"{ending}.yaml", "--data", ".", "--json", "-", *one]
         add(f"rows: {ending}", base / "rows", f"r.{ending}", words)
     add("task file", base / "rows", "csv.yaml", ["eval", "--list", "--task-file", "csv.yaml", "--data", "."])
     add("configuration", base / "config", "c.yaml", ["plan", "c.yaml"])
-    add(
-        "tokens.json",
-        base / "grad",
-        "tokens.json",
-        ["grad", model, "--tokens", "tokens.json", "--out", "G.safetensors", *one],
-    )
+    words = ["grad", model, "--tokens", "tokens.json", "--out", "G", *one]
+    add("tokens.json", base / "grad", "tokens.json", words)
     return formats
 
 
@@ -278,14 +241,8 @@ class Trial:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
             given.write(stdin)
             given.seek(0)
-            process = subprocess.Popen(
-                [self.program, *map(str, self.form.words)],
-                cwd=folder,
-                stdin=given,
-                stdout=out,
-                stderr=err,
-                env=ENVIRONMENT,
-            )
+            command = [self.program, *map(str, self.form.words)]
+            process = subprocess.Popen(command, cwd=folder, stdin=given, stdout=out, stderr=err, env=ENVIRONMENT)
             timer = threading.Timer(3 * MOST_SECONDS, process.kill)
             timer.start()
             _, status, usage = os.wait4(process.pid, 0)
@@ -343,15 +300,13 @@ ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1
 
 
 def table(trials):
-    rows = ["| format | files | exit 0 | 1 | 2 | failed |", "|---|---|---|---|---|---|"]
+    rows = []
     names = list(dict.fromkeys(trial.form.name for trial in trials))
     for name in [*names, "all"]:
         of = [trial for trial in trials if name in ("all", trial.form.name)]
         codes = collections.Counter(trial.code for trial in of)
-        rows.append(
-            f"| {name} | {len(of)} | {codes[0]} | {codes[1]} | {codes[2]} | {sum(bool(trial.wrong) for trial in of)} |"
-        )
-    return "\n".join(rows)
+        rows.append([name, len(of), codes[0], codes[1], codes[2], count_wrong(of)])
+    return markdown(["format", "files", "exit 0", "1", "2", "failed"], rows)
 
 
 def main():
@@ -380,7 +335,7 @@ def main():
             if trial.wrong:
                 print(trial.sentence(), flush=True)
     print(table(trials))
-    failed = sum(bool(trial.wrong) for trial in trials) + len(wrong)
+    failed = count_wrong(trials) + len(wrong)
     print(f"{len(trials)} damaged files, {failed} failed")
     return failed > 0
 

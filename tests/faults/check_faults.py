@@ -22,6 +22,7 @@ import tempfile
 
 from cases import all_cases
 from inputs import different, litter
+from program import Tried, count_wrong, markdown
 from shim import FAULTS, KILLED, STOPPED, UNAVAILABLE, Program
 
 SHOWN, SHOWN_BYTES = 100, 600  # sentences about what is wrong, and of each so much
@@ -56,14 +57,10 @@ def reference_of(program, case, folder):
 # ---- one trial ----
 
 
-class Trial:
+class Trial(Tried):
     def __init__(self, program, case, reference, fault, at):
         self.program, self.case, self.reference = program, case, reference
         self.fault, self.at, self.wrong, self.where = fault, at, [], ""
-
-    def check(self, truth, what):
-        if not truth:
-            self.wrong.append(what)
 
     def equal(self, folder, out, when):
         names = different(self.case.results_of(folder), self.reference.results)
@@ -185,17 +182,13 @@ def pick(trials, count):
 
 
 def table(trials, cases, faults):
-    """Trials and failures of every verb under every fault, as rows of Markdown."""
-    rows = [
-        "| verb | " + " | ".join(fault.name for fault in faults) + " | all | failed |",
-        "|---" * (len(faults) + 3) + "|",
-    ]
+    """Trials and failures of every verb under every fault."""
+    rows = []
     for name in [case.name for case in cases] + ["all"]:
         of = [trial for trial in trials if name in ("all", trial.case.name)]
         counts = [sum(trial.fault is fault for trial in of) for fault in faults]
-        failed = sum(bool(trial.wrong) for trial in of)
-        rows.append("| " + " | ".join([name, *(str(n or "") for n in counts), str(len(of)), str(failed)]) + " |")
-    return "\n".join(rows)
+        rows.append([name, *(n or "" for n in counts), len(of), count_wrong(of)])
+    return markdown(["verb", *(fault.name for fault in faults), "all", "failed"], rows)
 
 
 def run_all(trials, jobs, place):

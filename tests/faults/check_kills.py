@@ -18,6 +18,7 @@ import time
 from cases import long_cases
 from check_faults import reference_of, scratch
 from inputs import different, litter
+from program import Tried, count_wrong, markdown
 from shim import LIMIT_SECONDS, Program, shell_code
 
 SENT = {  # name -> signals, in order
@@ -31,17 +32,13 @@ SENT = {  # name -> signals, in order
 ENDS = {"KILL": (137,), "TERM": (143,), "INT": (130,), "TERM twice": (143,), "STOP, CONT": (), "STOP, KILL": (137,)}
 
 
-class Kill:
+class Kill(Tried):
     """One process, one sort of signal after so many seconds."""
 
     def __init__(self, program, case, reference, sort, seconds):
         self.program, self.case, self.reference = program, case, reference
         self.sort, self.seconds = sort, seconds
         self.wrong, self.came_late = [], False
-
-    def check(self, truth, what):
-        if not truth:
-            self.wrong.append(what)
 
     def disturb(self, folder):
         """The exit code, and what was said."""
@@ -116,27 +113,13 @@ def plan(program, cases, references, count, seed, place):
 
 
 def table(kills, cases):
-    rows = [
-        "| verb | " + " | ".join(SENT) + " | all | of these after its end | failed |",
-        "|---" * (len(SENT) + 4) + "|",
-    ]
+    rows = []
     for name in [case.name for case in cases] + ["all"]:
         of = [kill for kill in kills if name in ("all", kill.case.name)]
         counts = collections.Counter(kill.sort for kill in of)
-        rows.append(
-            "| "
-            + " | ".join(
-                [
-                    name,
-                    *(str(counts[sort]) for sort in SENT),
-                    str(len(of)),
-                    str(sum(kill.came_late for kill in of)),
-                    str(sum(bool(kill.wrong) for kill in of)),
-                ]
-            )
-            + " |"
-        )
-    return "\n".join(rows)
+        late = sum(kill.came_late for kill in of)
+        rows.append([name, *(counts[sort] for sort in SENT), len(of), late, count_wrong(of)])
+    return markdown(["verb", *SENT, "all", "of these after its end", "failed"], rows)
 
 
 def main():
@@ -161,7 +144,7 @@ def main():
                 if kill.wrong:
                     print(kill.sentence(), flush=True)
     print(table(kills, cases))
-    failed = sum(bool(kill.wrong) for kill in kills)
+    failed = count_wrong(kills)
     print(f"{len(kills)} kills, {len(kills) - failed} equal ends, {failed} failed")
     return failed > 0
 

@@ -28,7 +28,7 @@ from check_eval_goes_on import words_of, write_tasks
 from check_faults import by_stack
 from inputs import different, files_of, litter, write_documents
 from kill_ranks import LIMIT_SECONDS, Disturbed, Runs, results_of
-from program import COUPLET, good, scratch_folder, sets
+from program import COUPLET, Tried, count_wrong, good, markdown, scratch_folder, sets
 from ranks_case import LIBRARIES, Ranks, sentences
 from shim import CHANGES, FAULTS, KINDS, STOPPED, UNAVAILABLE, Fault, read_record
 from train_case import write_corpus
@@ -84,7 +84,7 @@ def end(job, report):
     return Outcome(code, said, record.fired, kind, file)
 
 
-class Faulty:
+class Faulty(Tried):
     """What must hold of any trial after the fault."""
 
     def judge(self, out):
@@ -156,15 +156,8 @@ class Trial(Faulty, Disturbed):
 
     def disturb(self, run):
         self.path = str(run)
-        job = start(
-            self.library,
-            self.runs.words(run, MESH),
-            self.rank,
-            self.fault,
-            self.at,
-            f"{run}{self.files}",
-            f"{run}.report",
-        )
+        words, files = self.runs.words(run, MESH), f"{run}{self.files}"
+        job = start(self.library, words, self.rank, self.fault, self.at, files, f"{run}.report")
         if not self.judge(end(job, f"{run}.report")):
             names = different(results_of(run), results_of(self.runs.reference(MESH)))
             self.check(not names, f"exit 0, but {', '.join(names)} differ")
@@ -178,10 +171,6 @@ class VerbTrial(Faulty):
     def __init__(self, verbs, name, library, rank, fault, at):
         self.verbs, self.name, self.library, self.rank, self.fault, self.at = verbs, name, library, rank, fault, at
         self.path, self.wrong, self.outcome = verbs.inputs, [], None
-
-    def check(self, truth, what):
-        if not truth:
-            self.wrong.append(what)
 
     def run(self):
         place = pathlib.Path(tempfile.mkdtemp(dir=self.verbs.folder))
@@ -223,14 +212,8 @@ class Verbs:
             "eval": [*words_of(pathlib.Path(self.inputs), "ranked", out, "model"), *soon],
             "inspect": ["inspect", self.model, "--text", f"{self.inputs}/docs", "--json", out, *soon],
             "encode": [
-                "tokenize",
-                "encode",
-                "--tokenizer",
-                f"{self.inputs}/T.json",
-                "--out",
-                out,
+                *f"tokenize encode --tokenizer {self.inputs}/T.json --out {out} {self.inputs}/docs".split(),
                 *soon,
-                f"{self.inputs}/docs",
             ],
         }[name]
 
@@ -276,14 +259,8 @@ def sample(runs, verbs, counts, count, numbers):
     for rank in range(MESH[0]):
         saving = count_calls(runs, rank, SAVED_FILES)
         for fault in (sync, BY_NAME["disk full"], rename):
-            yield Trial(
-                runs,
-                numbers.choice(LIBRARIES),
-                rank,
-                fault,
-                some(numbers, of_fault(saving, fault), 1 / 3, 2 / 3),
-                SAVED_FILES,
-            )
+            at = some(numbers, of_fault(saving, fault), 1 / 3, 2 / 3)
+            yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, at, SAVED_FILES)
         for fault in (kill, term):
             yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, some(numbers, MOST_OPENING))
     whole = of_fault(count_calls(runs, 0, SAVED_FOLDER), rename)  # the last of a checkpoint is that of its folder
@@ -326,18 +303,12 @@ def all_trials(runs, counts, faults, share):
 
 
 def table(trials):
-    rows = ["| rank | " + " | ".join(BY_NAME) + " | all | failed |", "|---" * (len(BY_NAME) + 3) + "|"]
+    rows = []
     for rank in range(MESH[0]):
         of = [trial for trial in trials if trial.rank == rank]
         counts = collections.Counter(trial.fault.name for trial in of)
-        rows.append(
-            "| "
-            + " | ".join(
-                map(str, [rank, *(counts[name] for name in BY_NAME), len(of), sum(bool(trial.wrong) for trial in of)])
-            )
-            + " |"
-        )
-    return "\n".join(rows)
+        rows.append([rank, *(counts[name] for name in BY_NAME), len(of), count_wrong(of)])
+    return markdown(["rank", *BY_NAME, "all", "failed"], rows)
 
 
 def main(words):
@@ -362,7 +333,7 @@ def main(words):
                 if trial.wrong:
                     print(trial.sentence(), flush=True)
     print(table(trials))
-    failed = sum(bool(trial.wrong) for trial in trials)
+    failed = count_wrong(trials)
     print(f"{len(trials)} faults of a rank (seed {words.seed}) on {' and '.join(LIBRARIES)}, {failed} failed")
     return program.finish() or failed > 0
 

@@ -93,9 +93,7 @@ class Program:
             [self.path, *map(str, words)],
             cwd=cwd,
             env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
         )
 
     def run(self, words, cwd, fault=None, at=0, stdin=b"", stacks=None):
@@ -109,15 +107,8 @@ class Program:
             out, err = process.communicate()
             hung = True
         record = read_record(report)
-        return Outcome(
-            shell_code(process.returncode),
-            out,
-            err.decode(errors="replace"),
-            record.seen,
-            record.fired,
-            record.place,
-            hung,
-        )
+        code, said = shell_code(process.returncode), err.decode(errors="replace")
+        return Outcome(code, out, said, record.seen, record.fired, record.place, hung)
 
 
 def shell_code(code):

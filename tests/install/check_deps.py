@@ -12,14 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append("tests/cli")
+from program import check, finish
+
 ROOT = pathlib.Path.cwd()
 DEPS, BUILD, AFTER = (ROOT / "tools" / name for name in ("deps.sh", "build.sh", "after_install.sh"))
-wrong = []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
 
 
 def machine(folder, **commands):
@@ -245,5 +242,4 @@ with tempfile.TemporaryDirectory() as name:
         print(f"not checked here: no pseudo-terminal: {error}")
 check_targets()
 check_container()
-print("\n".join(wrong))
-sys.exit(bool(wrong))
+sys.exit(finish())

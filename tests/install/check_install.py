@@ -5,6 +5,7 @@ as another program would: through pkg-config and CMake, shared and static."""
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,10 @@ target_link_libraries(static couplet::couplet_static)
 
 
 def run(*words, **options):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
+    first, *more = words  # the first may be several, as a shell reads them
+    done = subprocess.run(
+        [*shlex.split(str(first)), *map(str, more)], capture_output=True, text=True, check=False, **options
+    )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -51,15 +55,7 @@ def check_module(prefix):
     """The installed program finds the CUDA backend that was installed with it: here the emulated one, of one GPU."""
     built = re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
     done = subprocess.run(
-        [
-            prefix / "bin/couplet",
-            "train",
-            "configs/tiny.yaml",
-            "--out",
-            prefix / "run",
-            "--set",
-            "compute.device=cuda:9",
-        ],
+        f"{prefix}/bin/couplet train configs/tiny.yaml --out {prefix}/run --set compute.device=cuda:9".split(),
         capture_output=True,
         text=True,
         check=False,
@@ -104,14 +100,8 @@ def check_pkg_config(folder, prefix, library):
 def check_cmake(folder, prefix):
     (folder / "CMakeLists.txt").write_text(CMAKE)
     run(
-        "cmake",
-        "-S",
-        folder,
-        "-B",
-        folder / "build",
-        f"-DCMAKE_PREFIX_PATH={prefix}",
-        f"-DCMAKE_C_COMPILER={COMPILER}",
-        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}",
+        f"cmake -S {folder} -B {folder}/build -DCMAKE_PREFIX_PATH={prefix} -DCMAKE_C_COMPILER={COMPILER} "
+        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}"
     )
     run("cmake", "--build", folder / "build")
     run(folder / "build/shared")
@@ -122,13 +112,7 @@ def check_build_in_path(folder, prefix):
     """A build folder in PATH, as for trying the program, does not hide what is installed."""
     path = os.pathsep.join([BUILD, str(prefix / "bin"), os.environ["PATH"]])
     run(
-        "cmake",
-        "-S",
-        folder,
-        "-B",
-        folder / "in-path",
-        f"-DCMAKE_C_COMPILER={COMPILER}",
-        f"-DCMAKE_C_FLAGS={' '.join(FLAGS)}",
+        f"cmake -S {folder} -B {folder}/in-path -DCMAKE_C_COMPILER={COMPILER} -DCMAKE_C_FLAGS={' '.join(FLAGS)}",
         env={**os.environ, "PATH": path},
     )
 

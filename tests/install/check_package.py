@@ -7,11 +7,15 @@ import hashlib
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.parse
+
+sys.path.append("tests/cli")
+from program import check, finish
 
 BUILD = pathlib.Path(sys.argv[1])
 VERSION = pathlib.Path("VERSION").read_text().strip()
@@ -37,16 +41,11 @@ DEBIANS = {
     "share/zsh/site-functions/_couplet": "share/zsh/vendor-completions/_couplet",
     "share/doc/couplet/LICENSE": "share/doc/couplet/copyright",
 }
-wrong = []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
 
 
 def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+    first, *more = words  # the first may be several, as a shell reads them
+    done = subprocess.run([*shlex.split(str(first)), *map(str, more)], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -107,14 +106,8 @@ def check_list_of_libraries(folder):
     """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package; and
     what is linked into the CUDA backend is named where that is brought."""
     run(
-        "cmake",
-        f"-Dversion={VERSION}",
-        f"-Dprogram={BUILD / 'couplet'}",
-        f"-Dlibraries_to={folder / 'lib'}",
-        f"-Dlicenses_to={folder / 'licenses'}",
-        f"-Dmodule={MODULE}",
-        "-P",
-        "cmake/bundle.cmake",
+        f"cmake -Dversion={VERSION} -Dprogram={BUILD / 'couplet'} -Dlibraries_to={folder / 'lib'} "
+        f"-Dlicenses_to={folder / 'licenses'} -Dmodule={MODULE} -P cmake/bundle.cmake"
     )
     said = (folder / "licenses/SOURCES").read_text()
     check(("libcudart_static" in said) == MODULE.exists(), f"the sources: {said}")
@@ -146,14 +139,8 @@ def main():
         folder = pathlib.Path(name)
         # Named thus, CPack does not build first, beside other tests.
         run(
-            "cpack",
-            "--config",
-            BUILD / "CPackConfig.cmake",
-            "-G",
-            "DEB",
-            "-B",
-            folder / "packages",
-            *"-D CPACK_CMAKE_GENERATOR=Ninja -D CPACK_DEBIAN_COMPRESSION_TYPE=none".split(),
+            f"cpack --config {BUILD}/CPackConfig.cmake -G DEB -B {folder}/packages -D CPACK_CMAKE_GENERATOR=Ninja "
+            "-D CPACK_DEBIAN_COMPRESSION_TYPE=none"
         )
         packages = {file.name.split("_")[0]: file for file in (folder / "packages").glob("*.deb")}
         check(set(packages) == set(PROBES), f"packages: {sorted(packages)}")
@@ -186,8 +173,7 @@ def main():
             "the copyright file",
         )
         check(run(folder / "out/usr/bin/couplet", "--version") == f"couplet {VERSION}\n", "the program does not run")
-    print("\n".join(wrong))
-    return bool(wrong)
+    return finish()
 
 
 sys.exit(main())

@@ -11,15 +11,11 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/cli")]
 import device
+from program import check, finish
 
-ON_HOST, wrong = pathlib.Path(sys.argv[1]).parent, []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
+ON_HOST = pathlib.Path(sys.argv[1]).parent
 
 
 def run(out, *words):
@@ -217,5 +213,4 @@ with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder) / one.__name__
         place.mkdir()
         one(place)
-print("\n".join(wrong))
-sys.exit(bool(wrong))
+sys.exit(finish())

@@ -10,15 +10,9 @@ import tarfile
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "experiments" / "tools"))
-import records  # noqa: E402
-
-wrong = []
-
-
-def check(right, what):
-    if not right:
-        wrong.append(what)
+sys.path[:0] = [str(ROOT / "experiments/tools"), str(ROOT / "tests/cli")]
+import records
+from program import check, finish
 
 
 def folders_of(folder):
@@ -105,8 +99,7 @@ def main():
         check(refused(path, {**right, **files, "a-erc-1-s1/report.json": b"{ }"}), "a file that was changed")
         check(refused(path, {**right, **dict(list(files.items())[1:])}), "a file that is missing")
         check(refused(path, {**right, **files, "a-erc-1-s3/report.json": b""}), "a file more")
-    print("\n".join(f"wrong: {one}" for one in wrong) or "records: right")
-    return bool(wrong)
+    return finish()
 
 
 if __name__ == "__main__":

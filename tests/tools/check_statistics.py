@@ -8,9 +8,10 @@ import statistics
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "experiments" / "tools"))
+sys.path[:0] = [str(ROOT / "experiments/tools"), str(ROOT / "tests/cli")]
 import answers  # noqa: E402
 import hypothesis_tests as tests  # noqa: E402
+from program import check, finish  # noqa: E402
 from table_figures import Interval, interval  # noqa: E402
 
 # Two-sided: (t, degrees of freedom, probability), of printed tables.
@@ -27,13 +28,6 @@ T = (
     (2.04523, 29, 0.05),
     (0.0, 7, 1.0),
 )
-wrong = []
-
-
-def check(truth, what):
-    if not truth:
-        wrong.append(what)
-        print(what)
 
 
 def near(a, b, size=1e-5):
@@ -143,5 +137,4 @@ def check_words():
 
 for part in (check_student, check_holm, check_factorial, check_words):
     part()
-print(f"statistics: {len(wrong)} things are wrong" if wrong else "statistics: right")
-sys.exit(1 if wrong else 0)
+sys.exit(finish())

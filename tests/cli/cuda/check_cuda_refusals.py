@@ -13,8 +13,8 @@ sys.path += ["tests/cli", "tests/parallel"]
 import mpi
 from check_eval_goes_on import words_of, write_tasks
 from inputs import litter, metrics, read_json, untimed
-from program import COUPLET, bad, check, finish, good, near, output, run, scratch_folder, sets
-from train_case import same_run, whole, write_corpus
+from program import COUPLET, bad, check, equal, finish, good, near, output, run, scratch_folder, sets
+from train_case import copy_of, go_back, same_run, whole, write_corpus
 
 STEPS = 4
 SETTINGS = sets(
@@ -93,10 +93,7 @@ def check_cublaslt(folder, library):
         (folder / lib).mkdir(parents=True)
         shutil.copy(library, folder / lib / f"libcublasLt-test.so.{file}")
         code, said = start(CUDA_HOME=str(folder / "cuda"))
-        check(
-            code == 0 and version_of(folder / "blas") == "CUDA driver 13.0, cuBLASLt 13.1.0",
-            f"{lib}: {code}, {said[-500:]}",
-        )
+        equal((code, version_of(folder / "blas")), (0, "CUDA driver 13.0, cuBLASLt 13.1.0"), lib)
         shutil.rmtree(folder / "blas", ignore_errors=True)
         (folder / lib / f"libcublasLt-test.so.{file}").unlink()
 
@@ -248,9 +245,9 @@ def check_made_with(folder):
     made = folder / "made"
     good(*train(folder, "made"), "--set", "train.steps=1")
     check(version_of(made) == "CUDA driver 13.0, cuBLASLt 13.0.0", version_of(made))
-    check(
-        read_json(made / "algorithms.json")
-        == {"device": "cuda:0 host", "libraries": version_of(made), "products": ["all: plain loops"]},
+    equal(
+        read_json(made / "algorithms.json"),
+        {"device": "cuda:0 host", "libraries": version_of(made), "products": ["all: plain loops"]},
         "algorithms.json",
     )
     said = good("train", "--resume", made, "--set", "train.steps=2", **on("driver=13010"))
@@ -258,19 +255,11 @@ def check_made_with(folder):
     check(part in said, f"a newer driver: {said[-800:]}")
 
 
-def cut(run, step):
-    """Takes away what the run has saved after the step."""
-    for later in range(step + 1, STEPS + 1):
-        shutil.rmtree(run / f"step-{later:06d}")
-    (run / "last").unlink()
-    (run / "last").symlink_to(f"step-{step:06d}")
-
-
 def check_devices(folder):
     """A run of one device goes on on the other, and back, to the losses of a run on one."""
-    there = shutil.copytree(folder / "unbroken", folder / "turns", symlinks=True)
+    there = copy_of(folder / "unbroken", "turns")
     for step, device, was, now in ((1, "cpu", "cuda:0 host", "cpu"), (2, "cuda", "cpu", "cuda:0 host")):
-        cut(there, step)
+        go_back(there, step)
         said = good("train", "--resume", there, *sets(f"compute.device={device}"))
         check(f"device {was} (now {now})" in said, f"a run of {was} on {device}: {said[-800:]}")
         for one, other in zip(metrics(folder / "unbroken"), metrics(there), strict=True):

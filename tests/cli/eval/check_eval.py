@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_eval.py COUPLET [further] [--all]: couplet eval against what the reference programs gave, question by
 question: ids, hashes of prompts, log-likelihoods, token counts, predictions, texts, answers, totals;
-going on after an interruption; what is refused. Without --all of most references the first rows
+a stop in the middle; what is refused. Without --all of most references the first rows
 alone, and of generated tasks few tokens' worth of them, since the program may be built with
 sanitizers; a few are asked whole, with their totals; of BBH, MMLU-Pro
 and MATH a few rows."""
@@ -13,13 +13,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.append("tests/cli")
 from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
-from inputs import _resolve, read_json
-from program import COUPLET, check, finish, scratch_folder
+from inputs import _resolve, page_data, read_json
+from program import COUPLET, check, equal, finish, says, scratch_folder, wait_until
 
 NEAR = 5e-3  # two scores so close may be told apart either way
 WHOLE = set(
@@ -34,19 +33,10 @@ WHOLE = set(
 
 
 def options_of(settings, limit):
-    words = [
-        "--tasks",
-        settings["task"],
-        "--profile",
-        settings["profile"],
-        "--data",
-        GOLDEN / "data",
-        "--offset",
-        settings["offset"],
-        "--limit",
-        limit,
-        "--samples",
-    ]
+    words = (
+        f"--tasks {settings['task']} --profile {settings['profile']} --data {GOLDEN}/data --offset "
+        f"{settings['offset']} --limit {limit} --samples"
+    ).split()
     names = {"max_gen_toks": "--max-gen-toks", "num_fewshot": "--num-fewshot", "variant": "--variant"}
     for key, value in settings["options"].items():
         words += [names[key], value]
@@ -57,12 +47,9 @@ def check_scores(where, ours, theirs):
     for i, (a, b) in enumerate(zip(ours["loglik"], theirs["loglik"], strict=True)):
         check(close(a, b, 2e-2, 1e-3), f"{where}: option {i}: log-likelihood {a}, theirs {b}")
     for key in ("tokens", "ctx_tokens", "gold", "cut", "sha256", "chars"):
-        check(ours.get(key) == theirs.get(key), f"{where}: {key} is {ours.get(key)}, theirs {theirs.get(key)}")
+        equal(ours.get(key), theirs.get(key), f"{where}: {key}")
     for metric, pred in theirs["pred"].items():
-        check(
-            ours["pred"].get(metric) in {pred, *tied(theirs, metric)},
-            f"{where}: {metric} predicts {ours['pred'].get(metric)}, theirs {pred}",
-        )
+        says([pred, *tied(theirs, metric)], [ours["pred"].get(metric)], f"{where}: {metric} predicts")
 
 
 def tied(theirs, metric):
@@ -80,15 +67,9 @@ PROMPT = ("prompt_sha256", "prompt_chars", "prompt_bytes", "prompt_tokens", "cut
 
 def check_text(where, ours, theirs):
     for key in PROMPT:
-        check(
-            ours.get(key) == theirs.get(key),
-            f"{where}: {key} is {str(ours.get(key))[:200]}, theirs {str(theirs.get(key))[:200]}",
-        )
+        equal(ours.get(key), theirs.get(key), f"{where}: {key}")
     sure = theirs["sure_chars"]
-    check(
-        ours["text"][:sure] == theirs["text"][:sure],
-        f"{where}: the text is {ours['text']!r}, theirs {theirs['text']!r}, sure of {sure} characters",
-    )
+    equal(ours["text"][:sure], theirs["text"][:sure], f"{where}: the sure text")
     if ours["text"] != theirs["text"]:
         return
     for key in ("answer", "correct", "gen_tokens", "robust", "extracted", "correct_norm"):
@@ -202,12 +183,7 @@ def check_part(folder, task):
     by_id = {sample["id"]: sample for sample in theirs["samples"]}
     result = evaluate(
         folder / f"part-{task}.json",
-        GOLDEN / "model",
-        "--tasks",
-        task,
-        "--profile",
-        "harness",
-        "--data",
+        f"{GOLDEN}/model --tasks {task} --profile harness --data",
         part_of(folder, task, subjects),
         "--limit",
         1,
@@ -218,10 +194,10 @@ def check_part(folder, task):
     if result is None:
         return
     ours = result["results"][task]
-    check(
-        [sample["id"] for sample in ours["samples"]] == [f"{name}/0" for name in subjects]
-        and set(ours["subjects"]) == set(subjects),
-        f"{task}: {ours['samples']}",
+    equal(
+        ([sample["id"] for sample in ours["samples"]], set(ours["subjects"])),
+        ([f"{name}/0" for name in subjects], set(subjects)),
+        f"{task}",
     )
     for sample in ours["samples"]:
         other = by_id[sample["id"]]
@@ -243,10 +219,7 @@ def check_same(again, first):
     """What is asked together with other questions differs by rounding."""
     for task, one in first.items():
         for sample, other in zip(one["samples"], again[task]["samples"], strict=True):
-            check(
-                sample["id"] == other["id"] and sample["sha256"] == other["sha256"],
-                f"going on: {sample['id']} and {other['id']}",
-            )
+            equal((sample["id"], sample["sha256"]), (other["id"], other["sha256"]), "going on")
             check(
                 all(close(a, b, 1e-4, 1e-5) for a, b in zip(sample["loglik"], other["loglik"])),
                 f"going on: question {sample['id']} has another log-likelihood",
@@ -254,43 +227,10 @@ def check_same(again, first):
         check(one["metrics"] == again[task]["metrics"], f"going on: {task} has other totals")
 
 
-def check_resume(folder):
-    words = [
-        GOLDEN / "model",
-        *"--tasks arc_challenge,boolq --profile harness --data".split(),
-        GOLDEN / "data",
-        "--limit",
-        5,
-        "--samples",
-    ]
-    whole, again = folder / "whole.json", folder / "again.json"
-    partial = folder / "again.json.partial"
-    kept = folder / "kept"  # a second name of the partial file, which outlives its first one
-    kept.touch()
-    (folder / "whole.json.partial").hardlink_to(kept)
-    first = evaluate(whole, *words)
-    lines = kept.read_text().splitlines()[:4]
-    partial.write_text("\n".join(lines) + '\n{"task": "arc_challenge", "sam')
-    _, told, code = run(*words, "--json", again)
-    check(code == 0 and "3 answered before" in told, f"going on: {code} {told}")
-    check_same(read_json(again)["results"], first["results"])
-    check(not partial.exists(), "the partial file stays behind")
-    _, told, code = run(*words, "--json", again)
-    check(code == 1 and "--overwrite" in told, f"a complete file is not refused: {code} {told}")
-    _, told, code = run(*words, "--json", again, "--overwrite")
-    check(code == 0, f"--overwrite: {code} {told}")
-    partial.write_text(lines[0] + "\n")
-    again.unlink()
-    _, told, code = run(*words[:-3], "--limit", 4, "--samples", "--json", again)
-    check(code == 1 and "limit was 5 and is 4 now" in told, f"other settings: {code} {told}")
-
-
 def stop(words, there):
     """Begins an evaluation, and sends SIGINT when `there(its pid)` is true; its exit code and what it said."""
     begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    until = time.time() + 300
-    while begun.poll() is None and time.time() < until and not there(begun.pid):
-        time.sleep(0.02)
+    wait_until(lambda: there(begun.pid), begun, 300)
     begun.send_signal(signal.SIGINT)
     told = begun.communicate()[1].decode()
     return begun.returncode, told
@@ -321,18 +261,10 @@ def check_stopped(folder):
     arc.write_text("\n".join(rows) + "\n")
     (data / "gsm8k").symlink_to(GOLDEN / "data/gsm8k")
     out, partial = folder / "killed.json", folder / "killed.json.partial"
-    words = [
-        GOLDEN / "model",
-        *"--tasks arc_challenge,gsm8k --profile harness --data".split(),
-        data,
-        "--limit",
-        3,
-        "--max-gen-toks",
-        128,
-        "--samples",
-        "--json",
-        out,
-    ]
+    words = (
+        f"{GOLDEN}/model --tasks arc_challenge,gsm8k --profile harness --data {data} --limit 3 --max-gen-toks "
+        f"128 --samples --json {out}"
+    ).split()
     code, told = stop(words, lambda _: partial.exists() and partial.read_bytes().count(b"\n") >= 4)
     check(
         code == -signal.SIGINT and f"kept in {partial}, and the same command goes on" in told, f"stopped: {code} {told}"
@@ -346,9 +278,9 @@ def check_stopped(folder):
     again = read_json(out)["results"]
     whole = evaluate(folder / "unkilled.json", *words[:-2])["results"]
     check_same(again, {"arc_challenge": whole["arc_challenge"]})
-    check(
-        [one["text"][:20] for one in again["gsm8k"]["samples"]]
-        == [one["text"][:20] for one in whole["gsm8k"]["samples"]],
+    equal(
+        [one["text"][:20] for one in again["gsm8k"]["samples"]],
+        [one["text"][:20] for one in whole["gsm8k"]["samples"]],
         "texts after a stop differ",
     )
 
@@ -381,9 +313,7 @@ def check_refusals(folder):
     refused(
         1,
         ["large.json has ids up to 4096", "another model"],
-        model,
-        "--tasks",
-        "copa",
+        f"{model} --tasks copa",
         *data,
         "--tokenizer",
         large_tokenizer(folder),
@@ -419,17 +349,11 @@ def check_shown(folder):
     check("inloop *" in mmlu and "harness *" in mmlu and " 0-5 " in mmlu, f"--list: {mmlu}")
     page = folder / "page.html"
     out, told, code = run(
-        GOLDEN / "model",
-        *"--tasks mmlu --profile harness --data".split(),
-        GOLDEN / "data",
-        *"--limit 1 --num-fewshot 0 --html".split(),
-        page,
-        "--samples",
-        "--json",
-        folder / "results.json",
+        f"{GOLDEN}/model --tasks mmlu --profile harness --data {GOLDEN}/data --limit 1 --num-fewshot 0 --html "
+        f"{page} --samples --json {folder}/results.json"
     )
     check(code == 0 and "mmlu" in out and "acc_macro" in out, f"{code} {out} {told}")
-    held = json.loads(page.read_text().split('id="couplet-data">')[1].split("</script>")[0])["report"]
+    held = page_data(page)["report"]
     drawn = [one["id"] for one in _resolve.charts_of(held)]
     check("abstract_algebra" in held["results"]["mmlu"]["subjects"] and drawn == ["headlines"], f"the page {drawn}")
     check("samples" not in held["results"]["mmlu"] and held["conclusion"], "samples, or no conclusion on the page")
@@ -446,7 +370,6 @@ def main():
         for task in PARTS:
             check_part(folder, task)
         if not FURTHER:
-            check_resume(folder)
             check_stopped(folder)
             check_stopped_text(folder)
             check_missing(folder)

@@ -16,7 +16,7 @@ import sys
 sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, run
 from inputs import read_json
-from program import check, finish, scratch_folder
+from program import check, equal, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 DATE = 1767323045.5  # seconds since 1970
@@ -155,10 +155,10 @@ def check_written(line, sample):
     )
     check(line["resps"] == [[sample["text"]]], f"{sample['id']}: {line['resps']}")
     if isinstance(sample["correct"], dict):
-        check(
-            line["filtered_resps"] == [sample["answer"][line["filter"]]]
-            and line["exact_match"] == sample["correct"][line["filter"]],
-            f"{sample['id']}: {line}",
+        equal(
+            (line["filtered_resps"], line["exact_match"]),
+            ([sample["answer"][line["filter"]]], sample["correct"][line["filter"]]),
+            f"{sample['id']}",
         )
 
 
@@ -169,10 +169,9 @@ def check_lines(folder, task, samples):
         doc, first = line["doc"], line["arguments"]["gen_args_0"]["arg_0"]
         check(doc == {"id": sample["id"]}, f"{task}: {doc}")
         check(line["doc_id"] == int(str(sample["id"]).split("/")[-1].split("#")[0]), f"{task}: {line['doc_id']}")
-        check(
-            line["doc_hash"] == sha256(json.dumps(doc, indent=2, ensure_ascii=False))
-            and line["prompt_hash"] == sha256(first)
-            and line["target_hash"] == sha256(line["target"]),
+        equal(
+            (line["doc_hash"], line["prompt_hash"], line["target_hash"]),
+            (sha256(json.dumps(doc, indent=2, ensure_ascii=False)), sha256(first), sha256(line["target"])),
             f"{task}: hashes",
         )
         (check_written if "text" in sample else check_ranked)(line, sample)
@@ -204,11 +203,10 @@ def check_run(theirs, data):
         and config["model_args"].startswith(f"pretrained={MODEL},"),
         f"{config}",
     )
-    check(
-        theirs["model_name"] == str(MODEL)
-        and theirs["model_source"] == "couplet"
-        and theirs["model_name_sanitized"] == str(MODEL).replace("/", "__"),
-        f"names: {theirs['model_name_sanitized']}",
+    equal(
+        (theirs["model_name"], theirs["model_source"], theirs["model_name_sanitized"]),
+        (str(MODEL), "couplet", str(MODEL).replace("/", "__")),
+        "names",
     )
     check(
         theirs["lm_eval_version"] is theirs["transformers_version"] is theirs["git_hash"] is None
@@ -222,16 +220,10 @@ def check_run(theirs, data):
 
 def check_harness(folder, data):
     """Profile harness: names of tasks, groups, metrics and filters are theirs, where the figures are."""
-    words = [
-        *(
-            "--tasks arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro --profile harness --data"
-        ).split(),
-        data,
-        "--limit",
-        2,
-        "--max-gen-toks",
-        4,
-    ]
+    words = (
+        "--tasks arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro --profile harness "
+        f"--data {data} --limit 2 --max-gen-toks 4"
+    ).split()
     own, theirs = both(folder / "harness", *words)
     results = theirs["results"]
     for task in theirs["configs"]:
@@ -246,14 +238,14 @@ def check_harness(folder, data):
         )
     check_subjects(folder / "harness", own, theirs, "mmlu", "mmlu")
     check_subjects(folder / "harness", own, theirs, "agieval", "agieval")
-    check(
-        theirs["group_subtasks"]["mmlu"] == ["mmlu_humanities", "mmlu_stem"]
-        and theirs["group_subtasks"]["mmlu_stem"] == ["mmlu_anatomy", "mmlu_astronomy"],
-        f"{theirs['group_subtasks']}",
+    equal(
+        (theirs["group_subtasks"]["mmlu"], theirs["group_subtasks"]["mmlu_stem"]),
+        (["mmlu_humanities", "mmlu_stem"], ["mmlu_anatomy", "mmlu_astronomy"]),
+        "groups of mmlu",
     )
-    check(
-        theirs["configs"]["agieval_math"]["output_type"] == "generate_until"
-        and theirs["configs"]["agieval_sat_math"]["output_type"] == "multiple_choice",
+    equal(
+        (theirs["configs"]["agieval_math"]["output_type"], theirs["configs"]["agieval_sat_math"]["output_type"]),
+        ("generate_until", "multiple_choice"),
         "kinds of agieval",
     )
     check({"exact_match,strict-match", "exact_match,flexible-extract"} < set(results["gsm8k"]), "filters of gsm8k")

@@ -9,8 +9,8 @@ import sys
 
 sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, evaluate, refused, run
-from inputs import read_json
-from program import check, finish, scratch_folder
+from inputs import keep_record, read_json
+from program import check, equal, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 
@@ -30,22 +30,16 @@ def headline(result):
 def check_forms(folder):
     """A profile of two forms: each is asked, and the better one counts, whichever it is."""
     results = evaluate(
-        folder / "forms.json",
-        MODEL,
-        *"--tasks arc_challenge,winogrande,boolq --profile olmes --data".split(),
-        DATA,
-        "--limit",
-        6,
+        folder / "forms.json", f"{MODEL} --tasks arc_challenge,winogrande,boolq --profile olmes --data {DATA} --limit 6"
     )["results"]
     for task in ("arc_challenge", "winogrande", "boolq"):
         cf, mcf, best = (results[f"{task}{form}"] for form in ("/olmes/cf", "/olmes/mcf", ""))
         better = "mcf" if headline(mcf) > headline(cf) else "cf"
         check(best["best_of"] == f"{task}/olmes/{better}", f"{task}: best of {best['best_of']}")
-        check(
-            best["metrics"] == {"cf": cf, "mcf": mcf}[better]["metrics"]
-            and best["n"] == 6
-            and best["split"] == cf["split"],
-            f"{task}: {best}",
+        equal(
+            (best["metrics"], best["n"], best["split"]),
+            ({"cf": cf, "mcf": mcf}[better]["metrics"], 6, cf["split"]),
+            f"{task}",
         )
     out, _, code = run(
         MODEL, "--tasks", "winogrande", "--profile", "olmes", "--variant", "mcf", "--data", DATA, "--limit", 2
@@ -185,10 +179,7 @@ def check_own(folder):
     words = [MODEL, "--task-file", task, "--data", data, "--limit", 2]
     whole = evaluate(folder / "own.json", *words, "--tasks", "copa", "--samples")["results"]
     check(list(whole) == ["copa", "sums"], f"own task: {list(whole)}")
-    check(
-        whole["sums"]["profile"] == "mine" and whole["sums"]["n"] == 2 and whole["sums"]["chance"] == 0.5,
-        f"own task: {whole['sums']}",
-    )
+    equal((whole["sums"]["profile"], whole["sums"]["n"], whole["sums"]["chance"]), ("mine", 2, 0.5), "own task")
     check(whole["sums"]["samples"][1]["contexts"] == ["2 + 2 ="], "own task: the context")
     whole = evaluate(folder / "plain.json", *words, "--variant", "plain")["results"]
     check(whole["sums"]["variant"] == "plain", f"own task's variant: {whole['sums']}")
@@ -207,8 +198,7 @@ def check_damaged(folder):
     cut. --overwrite begins anew."""
     words = [MODEL, "--tasks", "copa", "--data", DATA, "--limit", 4, "--samples"]
     kept = folder / "kept"
-    kept.touch()
-    (folder / "first.json.partial").hardlink_to(kept)  # removed at the end, and kept under that name
+    keep_record(folder / "first.json", kept)
     first = evaluate(folder / "first.json", *words)
     lines = kept.read_text().splitlines()[:4]
     out, partial = folder / "damaged.json", folder / "damaged.json.partial"

@@ -21,7 +21,7 @@ from inputs import different, files_of, metrics, read_json
 from program import COUPLET, check, finish, near, scratch_folder, sets
 from program import good as alone
 from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, sentences
-from train_case import write_corpus
+from train_case import copy_of, go_back, write_corpus
 
 STEPS = 16
 SAVED = 2  # a checkpoint every so many steps
@@ -120,20 +120,9 @@ def check_threads(folder, library, experts):
     check(not names, f"{run.name}: differs from MPI processes in {names}")
 
 
-def go_back(run, copy, step):
-    """A copy of a run as if it had been killed after this step."""
-    shutil.copytree(run, copy, symlinks=True)
-    for path in copy.glob("step-*"):
-        if path.name > f"step-{step:06d}":
-            shutil.rmtree(path)
-    (copy / "last").unlink()
-    os.symlink(f"step-{step:06d}", copy / "last")
-    return copy
-
-
 def check_one_goes_on(folder, library, experts):
     """One process goes on where two ranks were: with their weights and moments, and then with its own."""
-    run = go_back(undisturbed(folder, library, experts), folder / f"alone-{library}-{experts}", STEPS - SAVED)
+    run = go_back(copy_of(undisturbed(folder, library, experts), f"alone-{library}-{experts}"), STEPS - SAVED)
     what = f"one process after {run.name}"
     alone("train", "--resume", run, *sets("dist.expert_parallel=1"))
     got, want = metrics(run), metrics(undisturbed(folder, library, experts))
@@ -374,7 +363,7 @@ def check_programs(folder, library):
 
 
 def check_damage(folder, library):
-    run = go_back(undisturbed(folder, library, 2), folder / f"damaged-{library}", SAVED)
+    run = go_back(copy_of(undisturbed(folder, library, 2), f"damaged-{library}"), SAVED)
     part = run / "last" / "model-00002-of-00002.safetensors"
     raw = part.read_bytes()
     part.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))

@@ -12,7 +12,7 @@ import sys
 
 sys.path.append("tests/cli")
 from check_eval_goes_on import words_of, write_tasks
-from inputs import different, files_of
+from inputs import different, files_of, keep_record
 from program import COUPLET, apart, check, finish, scratch_folder
 from ranks_case import LIBRARIES, Ranks, bad, sentences
 from train_case import train, write_corpus
@@ -205,8 +205,7 @@ def check_library(folder, library, alone):
 
 def run_long(folder):
     """The results of the long task, and its record, which a second name of it keeps."""
-    (folder / "long.kept").touch()
-    (folder / "long-alone.partial").hardlink_to(folder / "long.kept")
+    keep_record(folder / "long-alone", folder / "long.kept")
     apart(*words_of(folder, "long", folder / "long-alone"))
 
 

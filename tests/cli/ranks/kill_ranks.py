@@ -19,7 +19,7 @@ import time
 sys.path.append("tests/cli")
 import program
 from inputs import different, files_of
-from program import scratch_folder, sets
+from program import Tried, count_wrong, markdown, scratch_folder, sets
 from ranks_case import LIBRARIES, Ranks, sentences, untimed_lines
 from train_case import without_settings, write_corpus
 
@@ -42,13 +42,8 @@ class Runs:
         )
 
     def words(self, run, mesh, keep=KEPT):
-        return [
-            "train",
-            self.folder / "c.yaml",
-            "--out",
-            run,
-            *sets(*self.settings, f"dist.expert_parallel={mesh[1]}", f"checkpoint.keep={keep}"),
-        ]
+        settings = sets(*self.settings, f"dist.expert_parallel={mesh[1]}", f"checkpoint.keep={keep}")
+        return ["train", self.folder / "c.yaml", "--out", run, *settings]
 
     def reference(self, mesh):
         return self.folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
@@ -86,16 +81,12 @@ def saved_step(run):
         return 0
 
 
-class Disturbed:
+class Disturbed(Tried):
     """A run that is disturbed, and goes on."""
 
     def __init__(self, runs, library, mesh, rank):
         self.runs, self.library, self.mesh, self.rank = runs, library, mesh, rank
         self.wrong = []
-
-    def check(self, truth, what):
-        if not truth:
-            self.wrong.append(what)
 
     def check_last(self, run, reference):
         name = os.readlink(run / "last")
@@ -170,34 +161,17 @@ def plan(runs, count, seed):
         mesh = MESHES[i % len(MESHES)]
         opening, of_step = length[mesh]
         step = max(0, numbers.randrange(-4, runs.steps - 1))
-        yield Kill(
-            runs,
-            LIBRARIES[i % len(LIBRARIES)],
-            mesh,
-            numbers.randrange(mesh[0]),
-            step,
-            numbers.uniform(0, 1.2) * (of_step if step else opening),
-        )
+        rank, seconds = numbers.randrange(mesh[0]), numbers.uniform(0, 1.2) * (of_step if step else opening)
+        yield Kill(runs, LIBRARIES[i % len(LIBRARIES)], mesh, rank, step, seconds)
 
 
 def table(kills):
-    rows = [
-        "| ranks | expert_parallel | " + " | ".join(MOMENTS) + " | all | failed |",
-        "|---" * (len(MOMENTS) + 4) + "|",
-    ]
+    rows = []
     for mesh in MESHES:
         of = [kill for kill in kills if kill.mesh == mesh]
         counts = collections.Counter(kill.moment for kill in of)
-        rows.append(
-            "| "
-            + " | ".join(
-                map(
-                    str, [*mesh, *(counts[moment] for moment in MOMENTS), len(of), sum(bool(kill.wrong) for kill in of)]
-                )
-            )
-            + " |"
-        )
-    return "\n".join(rows)
+        rows.append([*mesh, *(counts[moment] for moment in MOMENTS), len(of), count_wrong(of)])
+    return markdown(["ranks", "expert_parallel", *MOMENTS, "all", "failed"], rows)
 
 
 def main():
@@ -218,7 +192,7 @@ def main():
                 if kill.wrong:
                     print(kill.sentence(), flush=True)
     print(table(kills))
-    failed = sum(bool(kill.wrong) for kill in kills)
+    failed = count_wrong(kills)
     print(
         f"{len(kills)} kills (seed {words.seed}) on {' and '.join(LIBRARIES)}, {len(kills) - failed} equal ends, "
         f"{failed} failed"

@@ -12,12 +12,11 @@ import shutil
 import signal
 import statistics
 import sys
-import time
 
 sys.path.append("tests/cli")
 import slow_link
 from inputs import different, files_of, metrics
-from program import check, finish, scratch_folder, sets
+from program import check, finish, scratch_folder, sets, wait_until
 from ranks_case import LIBRARIES, Ranks, files_of_run, is_running, sentences
 from train_case import write_corpus
 
@@ -100,19 +99,14 @@ def check_far_addresses(folder, link, library):
 # ---- the link is cut ----
 
 
-def wait_until(there, limit):
-    until = time.monotonic() + limit
-    while not there() and time.monotonic() < until:
-        time.sleep(0.01)
-    return there()
-
-
 def end_of_cut(job):
     """What was said. All ranks must end in time. A launcher may wait for its helper on the other host for as long as
     TCP tries to reach it: it is killed."""
     ranks = [rank for rank in (job.rank(0), job.rank(1)) if rank is not None]
     check(len(ranks) == 2, f"{job.name}: {len(ranks)} ranks at the cut")
-    check(wait_until(lambda: not any(map(is_running, ranks)), IN_TIME), f"{job.name}: not ended after {IN_TIME} s")
+    check(
+        wait_until(lambda: not any(map(is_running, ranks)), seconds=IN_TIME), f"{job.name}: not ended after {IN_TIME} s"
+    )
     for process in job.all():
         os.kill(process, signal.SIGKILL)
     return "".join(job.process.communicate())

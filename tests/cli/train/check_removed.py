@@ -6,14 +6,13 @@ tests/golden/resume/d6841828.tar.gz: what that version left of a run of six step
 last step and before its checkpoint: f32, one layer, hidden size 8; the documents and the tokenizer, which it names below
 /proc/self/cwd."""
 
-import shutil
 import sys
 import tarfile
 
 sys.path.append("tests/cli")
 from inputs import GOLDEN, metrics
 from program import check, finish, good, near, scratch_folder
-from train_case import same_run
+from train_case import go_back, same_run
 
 NEAR = 1e-3  # of losses on another processor, two steps after the same weights
 
@@ -23,13 +22,6 @@ def old_run(folder, name):
     with tarfile.open(GOLDEN / "resume" / "d6841828.tar.gz") as packed:
         packed.extractall(folder / name)
     return folder / name
-
-
-def cut_back(run):
-    """As if it had been killed after step 5."""
-    (run / "last").unlink()
-    (run / "last").symlink_to("step-000005")
-    shutil.rmtree(run / "step-000006")
 
 
 def check_run(folder):
@@ -48,7 +40,7 @@ def check_run(folder):
         if not (place / "run" / "step-000006").exists():
             return
     check("tensorboard" not in (whole / "run" / "config.yaml").read_text(), "the removed setting is written again")
-    cut_back(stopped / "run")
+    go_back(stopped / "run", 5)
     good("train", "--resume", "run", cwd=stopped)
     same_run(whole / "run", stopped / "run", "a run that was stopped once more")
     same_run(whole / "run", without / "run", "a run without the removed setting")

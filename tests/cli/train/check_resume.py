@@ -9,12 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.append("tests/cli")
 from inputs import files_of, metrics, read_json
-from program import COUPLET, bad, check, finish, good, run, scratch_folder, sets
-from train_case import checkpoints, same_run, train, whole, write_corpus
+from program import COUPLET, bad, check, equal, finish, good, run, scratch_folder, sets, wait_until
+from train_case import checkpoints, copy_of, go_back, link_last, same_run, train, whole, write_corpus
 
 LONG = ("train.steps=30", "checkpoint.every=1", "eval.every=5", "checkpoint.keep=2")
 
@@ -56,14 +55,11 @@ def check_killed(folder, uninterrupted):
 
 def check_half_states(folder, uninterrupted):
     """What a kill can leave between two system calls, put there by hand."""
-    half = folder / "half"
-    train(folder, "half", *LONG, "train.steps=30")
+    half = train(folder, "half", *LONG, "train.steps=30")
     kept = checkpoints(half)
     check(kept == ["step-000029", "step-000030"], f"keep=2 kept {kept}")
-    back = folder / "back"
-    shutil.copytree(half, back, symlinks=True)
-    (back / "last").unlink()  # the rename was done, the link was not
-    os.symlink("step-000029", back / "last")
+    back = copy_of(half, "back")
+    link_last(back, 29)  # the rename was done, the link was not
     (back / ".tmp-step").mkdir()  # a checkpoint half-written
     (back / ".tmp-step" / "config.json").write_text("{")
     (back / ".tmp-old").mkdir()  # an old one half-removed
@@ -78,8 +74,7 @@ def check_half_states(folder, uninterrupted):
     shutil.rmtree(back / "step-000029")
     (back / "last").unlink()  # killed before the first link
     good("train", "--resume", back)
-    early = folder / "early"
-    shutil.copytree(half, early, symlinks=True)  # killed before the first checkpoint
+    early = copy_of(half, "early")  # killed before the first checkpoint
     for name in ("last", "start.json", "metrics.jsonl"):
         (early / name).unlink()
     for name in kept:
@@ -90,10 +85,8 @@ def check_half_states(folder, uninterrupted):
 
 def check_going_back(folder):
     """After the run went back to an earlier step, keep-N must not remove what it saves now."""
-    back = folder / "older"
-    shutil.copytree(folder / "half", back, symlinks=True)
-    (back / "last").unlink()
-    os.symlink("step-000029", back / "last")
+    back = copy_of(folder / "half", "older")
+    link_last(back, 29)
     shutil.copytree(back / "step-000030", back / "step-000099")
     good("train", "--resume", back, *sets("checkpoint.keep=1"))
     whole(back, "going back")
@@ -103,8 +96,7 @@ def check_going_back(folder):
 def check_signals(folder, uninterrupted):
     for number, name in ((signal.SIGINT, "int"), (signal.SIGTERM, "term")):
         process = start(folder, *begin_or_resume(folder, name))
-        while not (folder / name / "last").exists() and process.poll() is None:
-            time.sleep(0.005)
+        wait_until((folder / name / "last").exists, process)
         process.send_signal(number)
         out = process.communicate()[0].decode()
         check(process.returncode == -number, f"signal {number}: exit {process.returncode}: {out}")
@@ -125,15 +117,15 @@ def check_disk_full(folder, uninterrupted):
     same_run(uninterrupted, folder / "full", "disk full at the first save")
     part = folder / "part"
     process = start(folder, "c.yaml", "--out", "part", *sets(*LONG))
-    while not (part / "last").exists() and process.poll() is None:
-        time.sleep(0.005)
+    wait_until((part / "last").exists, process)
     process.send_signal(signal.SIGTERM)
     process.communicate()
     before, last = files_of(part / "last"), os.readlink(part / "last")
     for blocks in (4, 40, 100, 1):
         bad(1, "File too large", "train", "--resume", "part", cwd=folder, limit_blocks=blocks)
-        check(
-            os.readlink(part / "last") == last and files_of(part / "last") == before,
+        equal(
+            (os.readlink(part / "last"), files_of(part / "last")),
+            (last, before),
             f"disk full ({blocks} KiB): the previous checkpoint is not as it was",
         )
     good("train", "--resume", "part", cwd=folder)
@@ -143,17 +135,10 @@ def check_disk_full(folder, uninterrupted):
 def check_what_may_change(folder):
     """Settings named with --resume."""
     base = folder / "half"
-    free = folder / "free"
-    shutil.copytree(base, free, symlinks=True)
+    free = copy_of(base, "free")
     good(
-        "train",
-        "--resume",
-        free,
-        *sets(
-            *(
-                "compute.threads=1 checkpoint.every=2 checkpoint.keep=3 eval.every=3 eval.max_sequences=2 log.every=2"
-            ).split()
-        ),
+        f"train --resume {free} --set compute.threads=1 --set checkpoint.every=2 --set checkpoint.keep=3 "
+        "--set eval.every=3 --set eval.max_sequences=2 --set log.every=2"
     )
     out = good("train", "--resume", free, *sets("train.steps=34"))
     check("train.steps was 30 and is now 34" in out, f"no warning of train.steps: {out}")
@@ -199,11 +184,7 @@ def check_made_with(folder):
     )
 
     def halfway(name):
-        one = folder / name
-        shutil.copytree(base, one, symlinks=True)
-        (one / "last").unlink()
-        os.symlink("step-000029", one / "last")
-        return one
+        return go_back(copy_of(base, name), 29)
 
     def warnings(one, *settings, **how):
         said = good("train", "--resume", one, *sets(*settings), **how).splitlines()
@@ -234,14 +215,10 @@ def check_made_with(folder):
     slow = halfway("elsewhere")
     said = warnings(slow, env=os.environ | {"COUPLET_ISA": "v2"})
     differ = [line for line in said if f"kernels {made['kernels']} (now v2)" in line]
-    check(
-        len(differ) == (made["kernels"] != "v2") and len(said) == len(differ) + (dtype == "bf16"),
-        f"another processor: {said}",
-    )
+    equal((len(differ), len(said)), (made["kernels"] != "v2", len(differ) + (dtype == "bf16")), "another processor")
     check(read_json(slow / "last" / "state.json")["made_with"]["dtype"] == dtype, "another precision")
     for name, settings, want in (("unresolved", (), dtype), ("told", ("compute.dtype=f32",), "f32")):
-        old = folder / name  # as versions wrote it that did not record it
-        shutil.copytree(base, old, symlinks=True)
+        old = copy_of(base, name)  # as versions wrote it that did not record it
         (old / "last").unlink()
         (old / "metrics.jsonl").unlink()
         for step in checkpoints(old):
@@ -270,10 +247,7 @@ NEWER = ("proxy", "gradient", "router_lr", "scope", "activations")  # settings t
 
 def check_older(folder, uninterrupted):
     """A run whose config.yaml has no newer settings goes on with their defaults."""
-    older = folder / "older-version"
-    shutil.copytree(folder / "half", older, symlinks=True)
-    (older / "last").unlink()
-    os.symlink("step-000029", older / "last")
+    older = go_back(copy_of(folder / "half", "older-version"), 29)
     lines = (older / "config.yaml").read_text().splitlines(keepends=True)
     kept = [line for line in lines if line.split(":")[0].strip() not in NEWER]
     check(len(lines) - len(kept) == len(NEWER), f"{len(lines) - len(kept)} lines of config.yaml are of newer settings")
@@ -285,26 +259,21 @@ def check_older(folder, uninterrupted):
 def check_edited(folder):
     """Someone edited the run."""
     base = folder / "half"
-
-    def copy(name):
-        shutil.copytree(base, folder / name, symlinks=True)
-        return folder / name
-
-    one = copy("edited1")
+    one = copy_of(base, "edited1")
     raw = bytearray((one / "last" / "model.safetensors").read_bytes())
     raw[-5] ^= 1
     (one / "last" / "model.safetensors").write_bytes(raw)
     bad(1, ["model.safetensors", "check sum"], "train", "--resume", one)
     out, err, code = run("generate", one, "--prompt", "a", "--tokens", 2)
     check(code == 0 and "check sum" in err, f"generate from an edited checkpoint: {code} {err}")
-    two = copy("edited2")
+    two = copy_of(base, "edited2")
     (two / "last" / "state.safetensors").unlink()
     bad(1, "state.safetensors", "train", "--resume", two)
     (two / "last" / "checksums.json").write_text("{}")
     bad(1, "the check sum of", "train", "--resume", two)
     (two / "last" / "checksums.json").unlink()
     bad(1, "checksums.json", "train", "--resume", two)
-    three = copy("edited3")
+    three = copy_of(base, "edited3")
     config = (three / "config.yaml").read_text()
     for old, new, parts in (
         ("hidden_size: 16", "hidden_size: 32", ["hidden_size", "16", "32"]),
@@ -315,12 +284,11 @@ def check_edited(folder):
         check(old in config, f"config.yaml lacks {old}")
         (three / "config.yaml").write_text(config.replace(old, new, 1))
         bad(1, parts, "train", "--resume", three)
-    four = copy("edited4")
-    (four / "last").unlink()
-    os.symlink("step-000777", four / "last")
+    four = copy_of(base, "edited4")
+    link_last(four, 777)
     bad(1, "step-000777", "train", "--resume", four)
     bad(1, "", "generate", four, "--prompt", "a")
-    five = copy("edited5")
+    five = copy_of(base, "edited5")
     documents = folder / "docs" / "two.jsonl"
     kept = documents.read_bytes()
     documents.write_bytes(kept + kept)
@@ -330,8 +298,7 @@ def check_edited(folder):
 
 def check_two_runs(folder):
     first = start(folder, "c.yaml", "--out", "busy", *sets("train.steps=100000"))
-    while not (folder / "busy" / "metrics.jsonl").exists() and first.poll() is None:
-        time.sleep(0.01)
+    wait_until((folder / "busy" / "metrics.jsonl").exists, first)
     bad(1, "another process is training", "train", folder / "c.yaml", "--out", folder / "busy")
     bad(1, "another process is training", "train", "--resume", folder / "busy")
     first.kill()

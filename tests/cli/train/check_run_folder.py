@@ -14,15 +14,9 @@ import sys
 sys.path.append("tests/cli")
 from inputs import different, files_of, metrics, read_json
 from program import bad, check, finish, good, scratch_folder, sets
-from train_case import checkpoints, same_run, train, write_corpus
+from train_case import checkpoints, copy_of, link_last, same_run, train, write_corpus
 
 BASE = ("train.steps=6", "checkpoint.every=1", "checkpoint.keep=2", "eval.every=3")
-
-
-def copy(base, name):
-    folder = base.parent / name
-    shutil.copytree(base, folder, symlinks=True)
-    return folder
 
 
 def go_on(folder, *settings):
@@ -31,7 +25,7 @@ def go_on(folder, *settings):
 
 
 def check_damaged_line(base):
-    one = copy(base, "damaged")
+    one = copy_of(base, "damaged")
     path = one / "metrics.jsonl"
     raw = bytearray(path.read_bytes())
     raw[raw.index(b'"step"') + 3] = ord("X")
@@ -44,7 +38,7 @@ def check_damaged_line(base):
 
 
 def check_missing_lines(base):
-    one = copy(base, "missing")
+    one = copy_of(base, "missing")
     path = one / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2]))
@@ -57,7 +51,7 @@ def check_missing_lines(base):
 
 def check_links(base):
     for name, target in (("metrics.jsonl", "victim"), ("lock", "made")):
-        one = copy(base, f"link-{name}")
+        one = copy_of(base, f"link-{name}")
         victim = base.parent / target
         (base.parent / "victim").write_text("")
         (one / name).unlink()
@@ -67,14 +61,14 @@ def check_links(base):
         check(not (base.parent / "made").exists(), f"{name}: a file was made through a link")
     os.symlink(base.parent / "damaged", base.parent / "by-link")  # a folder that the user names
     go_on(base.parent / "by-link")
-    endless = copy(base, "endless")
+    endless = copy_of(base, "endless")
     (endless / "metrics.jsonl").unlink()
     os.symlink("/dev/zero", endless / "metrics.jsonl")
     bad(1, "metrics.jsonl", "train", "--resume", endless)
 
 
 def edited(base, name, old, new):
-    one = copy(base, name)
+    one = copy_of(base, name)
     config = (one / "config.yaml").read_text()
     check(old in config, f"config.yaml lacks {old!r}")
     (one / "config.yaml").write_text(config.replace(old, new, 1))
@@ -93,11 +87,11 @@ def check_edited_config(base):
     refused(edited(base, "lr", "    lr: 0.01\n", "    lr: 0.0001\n"), "train.lr", "0.01", "0.0001")
     refused(edited(base, "alpha", "    alpha: 1\n", "    alpha: 0.5\n"), "erc.alpha", "1", "0.5")
     refused(edited(base, "seed", "    seed: 0\n", "    seed: 1\n"), "train.seed", "0", "1")
-    cut = copy(base, "cut")
+    cut = copy_of(base, "cut")
     config = (cut / "config.yaml").read_text()
     (cut / "config.yaml").write_text(config[: config.index("\ntrain:")])
     refused(cut, "train.", "state.json")
-    gone = copy(base, "gone")  # a setting that has its default may be absent
+    gone = copy_of(base, "gone")  # a setting that has its default may be absent
     lines = (gone / "config.yaml").read_text().splitlines(keepends=True)
     check("    beta1: 0.9\n" in lines, "config.yaml lacks beta1")
     (gone / "config.yaml").write_text("".join(line for line in lines if "beta1: 0.9" not in line))
@@ -109,7 +103,7 @@ def check_edited_config(base):
     longer = edited(base, "longer", "    steps: 6\n", "    steps: 7\n")
     said = go_on(longer)
     check(len(said) == 1 and "train.steps was 6 and is now 7" in said[0], f"steps edited: {said}")
-    said = go_on(copy(base, "longer-set"), "train.steps=7")
+    said = go_on(copy_of(base, "longer-set"), "train.steps=7")
     check(len(said) == 1 and "train.steps was 6 and is now 7" in said[0], f"steps set: {said}")
 
 
@@ -124,7 +118,7 @@ def check_moved_data(base):
 
 def unsaved(base, name):
     """As it is when it is killed before its first checkpoint."""
-    one = copy(base, name)
+    one = copy_of(base, name)
     (one / "last").unlink()
     for step in checkpoints(one):
         shutil.rmtree(one / step)
@@ -155,7 +149,7 @@ def check_old_state(base):
 
 def check_left_over(base):
     """Killed after `last` moved: more checkpoints than checkpoint.keep."""
-    one = copy(base, "left-over")
+    one = copy_of(base, "left-over")
     for step in (2, 3, 4):
         shutil.copytree(one / "step-000006", one / f"step-{step:06d}")
     go_on(one)
@@ -175,12 +169,10 @@ def check_gone(base):
         bad(
             1,
             [f"{one}: has {name} and no checkpoint", f"couplet train {one}/config.yaml --out NEW"],
-            "train",
-            "--resume",
-            one,
+            f"train --resume {one}",
         )
         check(files_of(one) == before, f"{one.name}: a refusal changed {different(files_of(one), before)}")
-    packed = copy(base, "packed")
+    packed = copy_of(base, "packed")
     (packed / "metrics.jsonl").rename(packed / "metrics.jsonl.zst")
     bad(1, "unpack them to metrics.jsonl", "train", "--resume", packed)
 
@@ -189,17 +181,15 @@ def check_kinds(base):
     """What a folder is follows from all that it holds."""
     folder = base.parent
     (folder / "text.txt").write_text("a text\n")
-    unlinked, astray, dangling = copy(base, "unlinked"), copy(base, "astray"), copy(base, "dangling")
+    unlinked, astray, dangling = copy_of(base, "unlinked"), copy_of(base, "astray"), copy_of(base, "dangling")
     (unlinked / "last").unlink()  # copied without links
     shutil.copy(base / "last" / "config.json", astray)  # a file of a model in a run
-    (dangling / "last").unlink()
-    os.symlink("step-000099", dangling / "last")
+    link_last(dangling, 99)
     damaged = dangling / "step-000006" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    elsewhere = copy(base, "else where")  # the link itself names a step of the folder
+    elsewhere = copy_of(base, "else where")  # the link itself names a step of the folder
     for target in (elsewhere / "step-000006", "./step-000006/"):
-        (elsewhere / "last").unlink()
-        os.symlink(target, elsewhere / "last")
+        link_last(elsewhere, target)
         bad(
             1,
             [
@@ -210,17 +200,19 @@ def check_kinds(base):
             "inspect",
             elsewhere,
         )
-    nothing = copy(base, "nothing")
+    nothing = copy_of(base, "nothing")
     (nothing / "last").unlink()
     for step in checkpoints(nothing):
         shutil.rmtree(nothing / step)
-    stray = copy(base, "stray")  # weights that were put beside the checkpoints
+    stray = copy_of(base, "stray")  # weights that were put beside the checkpoints
     for name in ("g.safetensors", "m.gguf", "model.safetensors.index.json"):
         (stray / name).write_bytes(b"")
     (folder / "rows.json").write_text('{"input_ids": [[1, 2, 3]]}')
-    said = good("inspect", copy(base, "erc.alpha=1").relative_to(folder), cwd=folder)  # a folder named like a setting
+    said = good(
+        "inspect", copy_of(base, "erc.alpha=1").relative_to(folder), cwd=folder
+    )  # a folder named like a setting
     check("about 0.1 s on" in said, f"inspect says no time: {said[:300]}")
-    bare = copy(base, "bare")
+    bare = copy_of(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))
     verbs = (
@@ -270,7 +262,7 @@ def check_last_as_folder(base):
         ["train", "--resume"],
     )
     for name, left in (("older copy", ["step-000005", "step-000006"]), ("newest-moved", ["step-000005"]), ("only", [])):
-        one = copy(base, name)
+        one = copy_of(base, name)
         step = "step-000005" if len(left) == 2 else "step-000006"
         (one / "last").unlink()
         shutil.copytree(one / step, one / "last")
@@ -285,7 +277,7 @@ def check_last_as_folder(base):
         for verb in verbs:
             good(*verb, one)
     for name, make in (("text", lambda last: last.write_text("step-000005")), ("empty", lambda last: last.mkdir())):
-        one = copy(base, f"last-{name}")
+        one = copy_of(base, f"last-{name}")
         (one / "last").unlink()
         make(one / "last")
         for verb in verbs:

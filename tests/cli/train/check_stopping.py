@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.append("tests/cli")
-from program import COUPLET, bad, check, finish, good, said, scratch_folder, sets
+from program import COUPLET, bad, check, finish, good, said, scratch_folder, sets, wait_until
 from train_case import train, write_corpus
 
 LONG = ("train.steps=100000", "checkpoint.every=1", "eval.every=0")
@@ -27,14 +27,6 @@ def start(folder, *words):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-
-
-def wait_for(there, process, seconds=60):
-    """Until `there()` is true, while the process lives."""
-    end = time.monotonic() + seconds
-    while not there() and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.005)
-    return there()
 
 
 def stop(process, number, what):
@@ -67,7 +59,7 @@ def check_shells(folder):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    check(wait_for((folder / "loop1" / "last").exists, shell), "the loop's first run does not begin")
+    check(wait_until((folder / "loop1" / "last").exists, shell), "the loop's first run does not begin")
     os.killpg(shell.pid, signal.SIGINT)
     out = shell.communicate(timeout=120)[0].decode()
     check(shell.returncode in (-signal.SIGINT, 130), f"a loop: exit {shell.returncode}: {out[-500:]}")
@@ -91,7 +83,7 @@ def check_lock_of_cache(folder):
         fcntl.flock(lock, fcntl.LOCK_EX)
         for number in SIGNALS:
             process = start(folder, "train", "c.yaml", "--out", "new/run", *sets("data.cache=cache"))
-            check(wait_for((folder / "new/run/lock").exists, process), "a run that waits has no lock")
+            check(wait_until((folder / "new/run/lock").exists, process), "a run that waits has no lock")
             time.sleep(0.2)
             stop(process, number, "waiting for the cache's lock")
             check(not (folder / "new").exists(), f"waiting: left behind: {inside(folder / 'new')}")
@@ -109,12 +101,12 @@ def write_large(folder):
 def check_encoding(folder):
     for number in SIGNALS:
         process = start(folder, "train", "c.yaml", "--out", "runs/big", *sets(f"data.train={folder / 'large'}"))
-        check(wait_for(lambda: list(folder.glob("runs/big/tokens/.tmp-*/*")), process), "no encoding to stop")
+        check(wait_until(lambda: list(folder.glob("runs/big/tokens/.tmp-*/*")), process), "no encoding to stop")
         stop(process, number, "encoding for a run")
         check(not (folder / "runs").exists(), f"encoding: left behind: {inside(folder / 'runs')}")
         for out in ("tokens", "deep/tokens"):
             process = start(folder, "tokenize", "encode", "--tokenizer", "T.json", "--out", out, "large")
-            check(wait_for(lambda: list((folder / out).glob("part-*")), process), "no tokens to stop")
+            check(wait_until(lambda: list((folder / out).glob("part-*")), process), "no tokens to stop")
             stop(process, number, "tokenize encode")
             check(not (folder / out.split("/")[0]).exists(), f"encode: left behind: {inside(folder / out)}")
 
@@ -122,7 +114,7 @@ def check_encoding(folder):
 def check_second_signal(folder):
     """Of two signals the second one does not wait for the step."""
     process = start(folder, "train", "c.yaml", "--out", "two", *sets(*LONG, "data.batch_tokens=8192"))
-    check(wait_for((folder / "two" / "start.json").exists, process), "a long step does not begin")
+    check(wait_until((folder / "two" / "start.json").exists, process), "a long step does not begin")
     process.send_signal(signal.SIGINT)
     time.sleep(0.05)
     process.send_signal(signal.SIGTERM)

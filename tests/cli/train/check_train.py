@@ -24,8 +24,8 @@ from losses import (
     losses_of_tensors,
     weights_of_run,
 )
-from program import COUPLET, bad, check, finish, good, near, run, said, scratch_folder, sets
-from train_case import checkpoints, train, whole, without_settings, write_corpus
+from program import COUPLET, bad, check, equal, finish, good, near, run, said, scratch_folder, sets
+from train_case import checkpoints, link_last, train, whole, without_settings, write_corpus
 
 EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
 LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
@@ -119,15 +119,7 @@ def check_dry_run(folder):
             f"{settings}: --dry-run says {got[1]!r}, the run {want[1]!r}",
         )
         shutil.rmtree(folder / "dry", ignore_errors=True)
-    good(
-        "tokenize",
-        "encode",
-        "--tokenizer",
-        folder / "T.json",
-        "--out",
-        folder / "shards",
-        folder / "docs" / "one.jsonl",
-    )
+    good(f"tokenize encode --tokenizer {folder}/T.json --out {folder}/shards {folder}/docs/one.jsonl")
     shards = sets(f"data.train={folder / 'shards'}", "data.validation=[]", "data.tokenizer=unset")
     good("train", folder / "c.yaml", "--out", folder / "dry", "--dry-run", *shards)
     check(not (folder / "dry").exists(), "--dry-run makes a folder")
@@ -151,22 +143,13 @@ def check_shown_before(folder):
     printed = good("train", folder / "c.yaml", "--print-config", *sets("train.steps=2"))
     check("    warmup_steps: 0\n" in printed, "a short run: --print-config")
     kept = good(
-        "train",
-        folder / "c.yaml",
-        "--out",
-        folder / "kept",
-        *sets("train.steps=3", "checkpoint.every=1", "checkpoint.keep=3"),
+        f"train {folder}/c.yaml --out {folder}/kept --set train.steps=3 --set checkpoint.every=1 "
+        "--set checkpoint.keep=3"
     )
     check("warmup_steps" not in kept, f"a warm-up that leaves room: {kept}")
-    (folder / "kept" / "last").unlink()
-    (folder / "kept" / "last").symlink_to("step-000001")
+    link_last(folder / "kept", 1)
     bad(
-        1,
-        ["train.warmup_steps 2 leaves nothing of train.steps 2"],
-        "train",
-        "--resume",
-        folder / "kept",
-        *sets("train.steps=2"),
+        1, ["train.warmup_steps 2 leaves nothing of train.steps 2"], f"train --resume {folder}/kept --set train.steps=2"
     )
 
 
@@ -201,10 +184,7 @@ def check_log_line(folder):
     """The line of a step lists every auxiliary loss that counts, and no other."""
     for option in ([], ["orth.weight=0.5"], ["erc.weight=0", "z.weight=0"]):
         out = good(
-            "train",
-            folder / "c.yaml",
-            "--out",
-            folder / "log",
+            f"train {folder}/c.yaml --out {folder}/log",
             *sets("train.steps=2", "train.warmup_steps=0", "log.every=1", *option),
         )
         words = re.search(r"^step 2/2  loss \S+  \d+ tok/s  \S+ left  (.*)grad ", out, re.M)
@@ -322,13 +302,8 @@ def check_from(folder, base):
     os.chdir("/")
     good("train", "--resume", folder / "from1", *sets("train.steps=7"))
     good(
-        "train",
-        folder / "c.yaml",
-        "--from",
-        base,
-        "--out",
-        folder / "from3",
-        *sets("model.num_key_value_heads=unset", "train.steps=3"),
+        f"train {folder}/c.yaml --from {base} --out {folder}/from3 --set model.num_key_value_heads=unset "
+        "--set train.steps=3"
     )
     check(not (folder / "no").exists(), "a refused run leaves a folder")
 
@@ -353,13 +328,7 @@ def check_not_finite(folder, base):
     out = bad(
         1,
         ["3 steps in a row", "step 0"],
-        "train",
-        folder / "c.yaml",
-        "--from",
-        model,
-        "--out",
-        folder / "inf",
-        *sets("train.max_skipped=3", "checkpoint.every=1"),
+        f"train {folder}/c.yaml --from {model} --out {folder}/inf --set train.max_skipped=3 --set checkpoint.every=1",
     )
     check(out.count("was skipped") == 3, f"skipped steps are not told: {out}")
     lines = metrics(folder / "inf")
@@ -369,22 +338,14 @@ def check_not_finite(folder, base):
     out = bad(
         1,
         "5 steps in a row",
-        "train",
-        folder / "c.yaml",
-        "--out",
-        folder / "wild",
-        *sets("z.weight=1e300", "checkpoint.every=1"),
+        f"train {folder}/c.yaml --out {folder}/wild --set z.weight=1e300 --set checkpoint.every=1",
     )
     check("no checkpoint was saved yet" in out, out)
     bad(1, "5 steps in a row", "train", "--resume", folder / "wild")
     out = good("train", folder / "c.yaml", "--out", folder / "large", *sets("erc.weight=1e300"))
     check("nan" not in out, f"erc.weight=1e300: {out}")
     out, err, code = run(
-        "train",
-        folder / "c.yaml",
-        "--out",
-        folder / "huge",
-        *sets("train.lr=100", "train.warmup_steps=0", "train.clip=0"),
+        f"train {folder}/c.yaml --out {folder}/huge --set train.lr=100 --set train.warmup_steps=0 --set train.clip=0"
     )
     check(code in (0, 1), f"train.lr=100: {code}")
 
@@ -397,10 +358,7 @@ def check_tasks(folder, base):
     settings = ["eval.tasks=copa,gsm8k_cot", "eval.tasks_every=8", "eval.tasks_limit=2"]
     a = train(folder, "tasks", "eval.tasks=copa", *settings[1:])
     lines = metrics(a)
-    check(
-        [line["step"] for line in lines if "tasks" in line] == [8, 12],
-        f"tasks at {[line['step'] for line in lines if 'tasks' in line]}",
-    )
+    equal([line["step"] for line in lines if "tasks" in line], [8, 12], "steps with tasks")
     figures = lines[-1]["tasks"]["copa"]
     check(0 <= figures["acc"] <= 1 and figures["bpb"] > 0, f"tasks: {figures}")
     for one, other in zip(untimed(lines), untimed(metrics(base))):
@@ -429,14 +387,10 @@ def check_samples(folder, base):
 def check_shared_cache(folder):
     """Runs that start at the same time with the same cache: one encodes, the others wait."""
     words = [
-        [
-            COUPLET,
-            "train",
-            folder / "c.yaml",
-            "--out",
-            folder / f"together{i}",
-            *sets(f"data.cache={folder / 'together'}", "train.steps=3", f"train.seed={i}"),
-        ]
+        (
+            f"{COUPLET} train {folder}/c.yaml --out {folder}/together{i} --set data.cache={folder / 'together'} "
+            f"--set train.steps=3 --set train.seed={i}"
+        ).split()
         for i in range(4)
     ]
     runs = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for one in words]
