@@ -47,10 +47,15 @@ def check_replaced(folder):
         check(set(os.listdir(folder)) & {f"{place.name}.partial"} == set(), f"{said(where)}: .partial")
         if place.is_dir():
             continue
-        place.write_text("mine")
-        if missing:
-            bad(1, [str(place), "holds no results"], *missing, flag, place, "--overwrite")
-        check(place.read_text() == "mine", f"{said(where)}: --overwrite replaced what is no result")
+        for text in ("mine", '{"other": 1}', "{", "<html>"):
+            place.write_text(text)
+            if missing:
+                bad(1, [str(place), "holds no results"], *missing, flag, place, "--overwrite")
+            check(place.read_text() == text, f"{said(where)}: --overwrite replaced what is no result")
+        place.write_text("")
+        if words[0] != "compare":  # which refuses an empty page
+            good(*where, "--overwrite")
+            check(bytes_at(place), f"{said(where)}: an empty file is not replaced")
         place.unlink()
         place.symlink_to("nowhere")
         bad(1, [str(place), "--overwrite"], *where)

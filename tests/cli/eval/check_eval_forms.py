@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_eval_forms.py COUPLET: what can be asked of couplet eval: which flags go with which of its
-forms, and what is there already; --text, against what a task of one's own (--task-file) says of the
+forms; --text, against what a task of one's own (--task-file) says of the
 same tokens."""
 
 import json
@@ -31,25 +31,6 @@ def check_progress():
     )
 
 
-def check_there(folder):
-    """A file that is there is refused before the model is opened, and stays as it is."""
-    there = folder / "there"
-    there.write_text("mine")
-    for flag in ("--json", "--html"):
-        refused(1, [str(there), "--overwrite"], folder / "no-model", *COPA, flag, there)
-        check(there.read_text() == "mine", f"{flag} was written over")
-        for text in ("mine", '{"model": 1}', "{", "<html>"):
-            there.write_text(text)
-            refused(1, [str(there), "no results"], folder / "no-model", *COPA, flag, there, "--overwrite")
-            check(there.read_text() == text, f"{flag} --overwrite: {text} was written over")
-        there.write_text("")
-        for _ in range(2):  # an empty file, then its own results
-            _, told, code = run(MODEL, *COPA, flag, there, "--overwrite")
-            check(code == 0 and "copa" in there.read_text(), f"{flag} --overwrite: {code} {told}")
-        there.write_text("mine")
-    refused(1, [str(there), "--overwrite"], folder / "no-model", "--text", there, "--json", there)
-
-
 def check_read(folder):
     """What is read is not written over, even if it looks like results."""
     kept = folder / "kept"
@@ -65,14 +46,7 @@ def check_read(folder):
         refused(
             1,
             [flag, "is read, and not written over"],
-            MODEL,
-            "--task-file",
-            task,
-            "--data",
-            folder,
-            flag,
-            task,
-            "--overwrite",
+            f"{MODEL} --task-file {task} --data {folder} {flag} {task} --overwrite",
         )
     check(text.read_text() == '{"results": "A text."}' and task.read_text() == ENDS, "what is read was changed")
 
@@ -230,7 +204,6 @@ def check_ill_formed(folder):
 def main():
     with scratch_folder() as folder:
         check_progress()
-        check_there(folder)
         check_read(folder)
         check_moved(folder)
         check_contexts(folder)

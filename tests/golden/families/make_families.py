@@ -26,6 +26,7 @@ warnings.filterwarnings("ignore")
 
 import numpy as np
 import torch
+import transformers
 
 torch.set_num_threads(1)
 
@@ -187,13 +188,6 @@ def gate_rows(p, D):
     return [w[:D] for w in a]
 
 
-def gate_columns(p, D):
-    """p [n, d, 2D], applied as x @ p[e], first half gate -> n matrices [D, d]."""
-    a = array(p)
-    assert a.ndim == 3 and a.shape[2] == 2 * D
-    return [w[:, :D].T for w in a]
-
-
 def gate_even_columns(p, D):
     """p [n, d, 2D], applied as x @ p[e], even columns gate -> n matrices [D, d]."""
     a = array(p)
@@ -206,186 +200,93 @@ def gate_even_columns(p, D):
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def expectation(family, layers, skipped=(), K=None, **more):
-    """layers: (index, R, W) or (index, R, W, extra keys)."""
+def expectation(family, layers, skipped, K):
+    """layers: (index, R, W)."""
     out = {"family": family, "layers": [], "skipped_layers": list(skipped)}
-    for index, R, W, *extra in layers:
-        entry = {"layer": index}
-        if K is not None:
-            entry["K"] = K
-        entry.update(figures(R, W))
-        for e in extra:
-            entry.update(e)
-        out["layers"].append(rounded(entry))
-    out.update(more)
+    for index, R, W in layers:
+        out["layers"].append(rounded({"layer": index, "K": K} | figures(R, W)))
     return out
-
-
-def write_expected(path, expected):
-    with open(os.path.join(path, "expected.json"), "w") as f:
-        json.dump(expected, f, indent=1)
-        f.write("\n")
-
-
-def fresh(path):
-    shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(path)
-    return path
 
 
 def save(path, model, expected, **options):
     """The checkpoint as transformers saves it, and expected.json beside it."""
-    fresh(path)
+    shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(path)
     model.save_pretrained(path, **options)
     for name in os.listdir(path):
         os.chmod(os.path.join(path, name), 0o644)
-    write_expected(path, expected)
+    with open(os.path.join(path, "expected.json"), "w") as f:
+        json.dump(expected, f, indent=1)
+        f.write("\n")
 
 
 # ---------------------------------------------------------------------------------------------------------------
 # families
 # ---------------------------------------------------------------------------------------------------------------
 
+# Name -> prefix of the classes in transformers, values of their config, and what `make` is told besides. D is the width of
+# an expert; the layers that `skipped` names are dense.
+FAMILIES = {
+    "olmoe": ("Olmoe", dict(hidden_size=32, intermediate_size=20, num_experts=8, num_key_value_heads=4), dict(D=20)),
+    "mixtral": ("Mixtral", dict(hidden_size=40, intermediate_size=28, num_local_experts=6), dict(D=28)),
+    # Layers 0 and 2 are dense (decoder_sparse_step 2), layer 3 too (mlp_only_layers).
+    "qwen3_moe": (
+        "Qwen3Moe",
+        dict(hidden_size=32, moe_intermediate_size=24, num_experts=7, num_experts_per_tok=3, num_hidden_layers=6)
+        | dict(decoder_sparse_step=2, mlp_only_layers=[3], norm_topk_prob=True),
+        dict(D=24, K=3, skipped=[0, 2, 3, 4], dtype=torch.float32),
+    ),
+    # Shared experts; a correction bias beside the router.
+    "deepseek_v3": (
+        "DeepseekV3",
+        dict(hidden_size=48, moe_intermediate_size=18, n_routed_experts=8, n_shared_experts=1, n_group=2, topk_group=1)
+        | dict(num_hidden_layers=3, first_k_dense_replace=1, num_key_value_heads=4, num_nextn_predict_layers=0),
+        dict(D=18, skipped=[0], keep=("e_score_correction_bias",)),
+    ),
+    # All experts of a layer in one tensor, rows layout.
+    "granitemoe": (
+        "GraniteMoe",
+        dict(hidden_size=32, intermediate_size=22, num_local_experts=6),
+        dict(D=22, router="block_sparse_moe.router", experts="block_sparse_moe.experts"),
+    ),
+    # All experts of a layer in one tensor, columns layout, gate and up interleaved; not quantised.
+    "gpt_oss": (
+        "GptOss",
+        dict(hidden_size=32, intermediate_size=28, num_local_experts=6),
+        dict(D=28, router="mlp.router", gates=gate_even_columns),
+    ),
+    # Several files with model.safetensors.index.json; a layer's experts lie in different files.
+    "sharded_olmoe": (
+        "Olmoe",
+        dict(hidden_size=40, intermediate_size=24, num_experts=6, num_key_value_heads=4, num_hidden_layers=3),
+        dict(D=24, family="olmoe", max_shard_size="40KB"),
+    ),
+}
 
-def olmoe(path):
-    from transformers import OlmoeConfig, OlmoeForCausalLM
 
-    D = 20
-    cfg = config(OlmoeConfig, hidden_size=32, intermediate_size=D, num_experts=8, num_key_value_heads=4)
-    model = build(OlmoeForCausalLM, cfg, "olmoe")
+def make(path, prefix, keys, D, family=None, K=2, skipped=(), router="mlp.gate", experts="mlp.experts", **more):
+    """Saves a model of a family, with what must be found in it. `more`: `gates`, and arguments of build and save."""
+    name, gates = os.path.basename(path), more.pop("gates", gate_rows)
+    of_build = {key: more.pop(key) for key in ("dtype", "keep") if key in more}
+    settings = config(getattr(transformers, prefix + "Config"), **keys)
+    model = build(getattr(transformers, prefix + "ForCausalLM"), settings, name, **of_build)
+    blocks = [(l, b) for l, b in enumerate(model.model.layers) if l not in skipped]
+    assert not any(hasattr(model.model.layers[l].mlp, "experts") for l in skipped)
     layers = [
-        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
+        (l, array(b.get_submodule(router).weight), gates(b.get_submodule(experts).gate_up_proj, D)) for l, b in blocks
     ]
-    save(path, model, expectation("olmoe", layers, K=2))
+    save(path, model, expectation(family or name, layers, skipped=skipped, K=K), **more)
+    assert "max_shard_size" not in more or os.path.exists(os.path.join(path, "model.safetensors.index.json"))
 
 
-def mixtral(path):
-    from transformers import MixtralConfig, MixtralForCausalLM
-
-    D = 28
-    cfg = config(MixtralConfig, hidden_size=40, intermediate_size=D, num_local_experts=6)
-    model = build(MixtralForCausalLM, cfg, "mixtral")
-    layers = [
-        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-    ]
-    save(path, model, expectation("mixtral", layers, K=2))
-
-
-def qwen3_moe(path):
-    """Layers 0 and 2 are dense (decoder_sparse_step 2), layer 3 too (mlp_only_layers); float32."""
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
-
-    D = 24
-    cfg = config(
-        Qwen3MoeConfig,
-        hidden_size=32,
-        moe_intermediate_size=D,
-        num_experts=7,
-        num_experts_per_tok=3,
-        num_hidden_layers=6,
-        decoder_sparse_step=2,
-        mlp_only_layers=[3],
-        norm_topk_prob=True,
-    )
-    model = build(Qwen3MoeForCausalLM, cfg, "qwen3_moe", dtype=torch.float32)
-    sparse = [1, 5]
-    layers = [
-        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-        if l in sparse
-    ]
-    assert [l for l, b in enumerate(model.model.layers) if hasattr(b.mlp, "experts")] == sparse
-    save(path, model, expectation("qwen3_moe", layers, skipped=[0, 2, 3, 4], K=3))
-
-
-def deepseek_v3(path):
-    """Layer 0 is dense; shared experts; a correction bias beside the router."""
-    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
-
-    D = 18
-    cfg = config(
-        DeepseekV3Config,
-        hidden_size=48,
-        moe_intermediate_size=D,
-        n_routed_experts=8,
-        n_shared_experts=1,
-        n_group=2,
-        topk_group=1,
-        num_hidden_layers=3,
-        first_k_dense_replace=1,
-        num_key_value_heads=4,
-        num_nextn_predict_layers=0,
-    )
-    model = build(DeepseekV3ForCausalLM, cfg, "deepseek_v3", keep=("e_score_correction_bias",))
-    layers = [
-        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-        if l >= 1
-    ]
-    assert not hasattr(model.model.layers[0].mlp, "experts")
-    save(path, model, expectation("deepseek_v3", layers, skipped=[0], K=2))
-
-
-def granitemoe(path):
-    """All experts of a layer in one tensor, rows layout."""
-    from transformers import GraniteMoeConfig, GraniteMoeForCausalLM
-
-    D = 22
-    cfg = config(GraniteMoeConfig, hidden_size=32, intermediate_size=D, num_local_experts=6)
-    model = build(GraniteMoeForCausalLM, cfg, "granitemoe")
-    layers = [
-        (l, array(b.block_sparse_moe.router.weight), gate_rows(b.block_sparse_moe.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-    ]
-    save(path, model, expectation("granitemoe", layers, K=2))
-
-
-def gpt_oss(path):
-    """All experts of a layer in one tensor, columns layout, gate and up interleaved; bfloat16, not quantised."""
-    from transformers import GptOssConfig, GptOssForCausalLM
-
-    D = 28
-    cfg = config(GptOssConfig, hidden_size=32, intermediate_size=D, num_local_experts=6)
-    model = build(GptOssForCausalLM, cfg, "gpt_oss")
-    layers = [
-        (l, array(b.mlp.router.weight), gate_even_columns(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-    ]
-    save(path, model, expectation("gpt_oss", layers, K=2))
-
-
-def sharded_olmoe(path):
-    """OLMoE over several files with model.safetensors.index.json; a layer's experts lie in different files."""
-    from transformers import OlmoeConfig, OlmoeForCausalLM
-
-    D = 24
-    cfg = config(
-        OlmoeConfig, hidden_size=40, intermediate_size=D, num_experts=6, num_key_value_heads=4, num_hidden_layers=3
-    )
-    model = build(OlmoeForCausalLM, cfg, "sharded_olmoe")
-    layers = [
-        (l, array(b.mlp.gate.weight), gate_rows(b.mlp.experts.gate_up_proj, D))
-        for l, b in enumerate(model.model.layers)
-    ]
-    save(path, model, expectation("olmoe", layers, K=2), max_shard_size="40KB")
-    assert os.path.exists(os.path.join(path, "model.safetensors.index.json"))
-
-
-FAMILIES = [olmoe, mixtral, qwen3_moe, deepseek_v3, granitemoe, gpt_oss, sharded_olmoe]
-
-
-def main(argv, families, root):
-    wanted = set(argv)
-    unknown = wanted - {f.__name__ for f in families}
-    if unknown:
+def main(wanted, root):
+    if unknown := set(wanted) - set(FAMILIES):
         sys.exit(f"unknown family: {' '.join(sorted(unknown))}")
-    for f in families:
-        if not wanted or f.__name__ in wanted:
-            f(os.path.join(root, f.__name__))
-            print(f.__name__)
+    for name in wanted or FAMILIES:
+        prefix, keys, more = FAMILIES[name]
+        make(os.path.join(root, name), prefix, keys, **more)
+        print(name)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:], FAMILIES, HERE)
+    main(sys.argv[1:], HERE)
