@@ -7,29 +7,13 @@ import random
 import torch
 import torch.nn.functional as F
 from couplet.certify._kind import Case
-from couplet.certify.kinds.balance import pick
-
-
-def computed_in(dtype):
-    """bf16 is stored in bf16 and computed in float32."""
-    return torch.float32 if dtype is torch.bfloat16 else dtype
-
-
-def stored(out, dtype):
-    return {key: value.to(dtype) if key.startswith("d_") else value for key, value in out.items()}
-
 
 # ---- softmax, counts, sums over tokens ----
 
 
-def by_hand(z):
-    e = (z - z.amax(-1, keepdim=True)).exp()
-    return e / e.sum(-1, keepdim=True)
-
-
 SOFTMAX = (
     lambda z: z.softmax(-1),
-    by_hand,
+    lambda z: F.normalize((z - z.amax(-1, keepdim=True)).exp(), p=1, dim=-1),
     lambda z: z.log_softmax(-1).exp(),
     lambda z: (z - z.logsumexp(-1, keepdim=True)).exp(),
 )
@@ -54,8 +38,9 @@ SUMS = (
 LAYERS = {"switch": "sum", "deepseek": "sum", "mixtral": "joined", "olmoe": "mean", "global": "mean"}
 
 
-def balance(kind, x, softmax, count, total):
+def balance(kind, x, way):
     """The loss of a kind of load balancing."""
+    softmax, count, total = way
     word = kind.name.rpartition("-")[2]
     z = x.logits
     L, T, n = z.shape
@@ -84,8 +69,8 @@ LSE = (
 )
 
 
-def z_loss(kind, x, lse):
-    value = lse(x.logits) ** 2
+def z_loss(kind, x, way):
+    value = way(x.logits) ** 2
     m = torch.ones_like(value) if x.mask is None else x.mask.to(value.dtype).expand_as(value)
     each = (value * m).sum(1) / m.sum(1)
     return x.times * (each.sum() if "summed" in kind.name else each.mean())
@@ -100,12 +85,12 @@ SIGNS = (
 )
 
 
-def bias_update(kind, x, sign):
+def bias_update(kind, x, way):
     c = x.counts.sum(0)
     if "proportional" in kind.name:
         step = (c.double().mean() - c) / c.sum()
     else:
-        step = sign(c).double()
+        step = way(c).double()
         step = step - step.mean() if "centred" in kind.name else step
     return {"bias_after": (x.bias.double() + x.rate * step).to(x.bias.dtype)}
 
@@ -128,9 +113,9 @@ def in_logs(s, chosen):
 GATES = (gathered, masked, in_logs, lambda s, chosen: gathered(s, chosen.flip(-1)))
 
 
-def gate(kind, x, weights):
+def gate(kind, x, way):
     s = x.logits.sigmoid()
-    return {"weights": x.scale * weights(s, (s + x.bias.detach()).topk(x.top_k).indices)}
+    return {"weights": x.scale * way(s, (s + x.bias.detach()).topk(x.top_k).indices)}
 
 
 PRODUCTS = (
@@ -141,9 +126,9 @@ PRODUCTS = (
 )
 
 
-def orthogonality(kind, x, product):
+def orthogonality(kind, x, way):
     R = F.normalize(x.router, dim=-1) if kind.name == "router-orthogonality" else x.router
-    E = product(R) - torch.eye(R.shape[1], dtype=R.dtype)
+    E = way(R) - torch.eye(R.shape[1], dtype=R.dtype)
     each = E.abs().sum((1, 2)) if kind.name == "simbal" else E.square().sum((1, 2))
     return x.times * (each / (E.shape[-1] ** 2 if kind.name == "router-orthogonality" else 1)).mean()
 
@@ -198,12 +183,12 @@ SPANS = (
 )
 
 
-def expert_orthogonality(kind, x, loss):
-    return x.times * loss(x.outputs)
+def expert_orthogonality(kind, x, way):
+    return x.times * way(x.outputs)
 
 
-def score_variance(kind, x, softmax):
-    s = softmax(x.logits)
+def score_variance(kind, x, way):
+    s = way(x.logits)
     tokens = kind.name.endswith("tokens")
     return -x.times * torch.var(s, dim=1 if tokens else 2, correction=0 if tokens else 1).mean()
 
@@ -216,119 +201,100 @@ RESPONSES = (
 )
 
 
-def aoe(kind, x, response):
-    return {"scores": response(x.tokens, x.W_down).softmax(-1)}
+def aoe(kind, x, way):
+    return {"scores": way(x.tokens, x.W_down).softmax(-1)}
 
 
 # ---- all ways of a kind ----
 
 
-def of(kind):
-    """Functions of (kind, case): the loss, or the outputs of a rule."""
-    if "balancing" in kind.name:
-        picks = [(a, COUNTS[k % len(COUNTS)], SUMS[k]) for k, a in enumerate(SOFTMAX)]
-        found = [functools.partial(balance, softmax=a, count=b, total=c) for a, b, c in picks]
-    elif "z-loss" in kind.name:
-        found = [functools.partial(z_loss, lse=one) for one in LSE]
-    elif "expert-orth" in kind.name:
-        found = [functools.partial(expert_orthogonality, loss=one) for one in (SPANS if "span" in kind.name else APART)]
-    elif kind.name == "aoe-scores":
-        found = [functools.partial(aoe, response=one) for one in RESPONSES]
-    elif "variance" in kind.name:
-        found = [functools.partial(score_variance, softmax=one) for one in SOFTMAX]
-    elif "bias" in kind.name:
-        found = [functools.partial(bias_update, sign=one) for one in SIGNS]
-    elif kind.name == "gate-weights":
-        found = [functools.partial(gate, weights=one) for one in GATES]
-    else:
-        found = [functools.partial(orthogonality, product=one) for one in PRODUCTS]
-    for k, one in enumerate(found):
-        one.__name__ = f"way {k}"
-    return found
-
-
 def outputs_of(way, kind, x):
-    """With gradients, computed and stored as the format of x."""
+    """Returns the loss or the outputs of a rule, with gradients. bf16 is stored in bf16 and computed in float32."""
     dtype = next(value.dtype for _, value in x.tensors() if value.is_floating_point())
-    wide = x.to(computed_in(dtype))
+    wide = x.to(torch.float32 if dtype is torch.bfloat16 else dtype)
     leaves = {name: getattr(wide, name).detach().clone().requires_grad_() for name in kind.gradients}
     out = way(kind, wide.but(**leaves))
     out = out if isinstance(out, dict) else {"loss": out}
     if leaves:
-        scalar = sum(
-            value if value.dim() == 0 else (value * getattr(wide, f"d_{name}")).sum() for name, value in out.items()
-        )
-        scalar.backward()
+        sum(v if v.dim() == 0 else (v * getattr(wide, f"d_{name}")).sum() for name, v in out.items()).backward()
     grads = {f"d_{name}": torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in leaves.items()}
-    return stored({name: value.detach() for name, value in {**out, **grads}.items()}, dtype)
+    return {**{name: value.detach() for name, value in out.items()}, **{name: g.to(dtype) for name, g in grads.items()}}
 
 
-# ---- random inputs ----
+# ---- random inputs: a Random, a Generator, n experts, K of them ----
 
 
-def random_case(kind, seed, plain=False):
-    """Any shape, with ties, one expert, K = n, one token, padding; `plain`: without what hides faults."""
-    r, g = random.Random(seed), torch.Generator().manual_seed(seed)
-    n = r.randint(4, 12) if plain else r.choice((1, 2, 3, 5, 8, 16))
-    K = r.randint(2, n - 1) if plain else r.choice((1, (n + 1) // 2, n))
-    if "bias" in kind.name:
-        return Case(
-            counts=torch.randint(0, r.choice((9, 90, 900)), (r.randint(1, 4), n), generator=g) + 1,
-            bias=torch.randn(n, generator=g) * 0.1,
-            rate=r.choice((0.001, 0.05)),
-        )
-    if kind.name == "gate-weights":
-        T = r.randint(1, 40)
-        return Case(
-            logits=torch.randn(T, n, generator=g),
-            bias=torch.randn(n, generator=g) * 0.2,
-            top_k=K,
-            scale=r.uniform(0.5, 3),
-            d_weights=torch.randn(T, n, generator=g),
-        )
-    if "outputs" in kind.needs:
-        return Case(
-            outputs=torch.randn(r.randint(1, 20), r.randint(2, 5), r.randint(4, 30), generator=g) + r.random(),
-            coefficient=r.uniform(0.01, 2),
-        )
-    if kind.name == "aoe-scores":
-        T, d = r.randint(1, 20), r.randint(2, 30)
-        return Case(
-            tokens=torch.randn(T, d, generator=g),
-            W_down=torch.randn(n, r.randint(1, 9), d, generator=g) / d**0.5,
-            d_scores=torch.randn(T, n, generator=g),
-        )
-    if "variance" in kind.name:
-        return Case(
-            logits=torch.randn(r.randint(1, 3), r.randint(2, 50), max(n, 2), generator=g),
-            coefficient=r.uniform(0.05, 0.9),
-        )
-    if "router" in kind.needs:
-        return Case(
-            router=torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5),
-            coefficient=r.uniform(0.01, 2),
-        )
-    return _logits_case(kind, r, g, n, K, plain)
+def random_counts(r, g, n, K):
+    counts = torch.randint(0, r.choice((9, 90, 900)), (r.randint(1, 4), n), generator=g) + 1
+    return Case(counts=counts, bias=torch.randn(n, generator=g) * 0.1, rate=r.choice((0.001, 0.05)))
 
 
-def _logits_case(kind, r, g, n, K, plain):
-    L = r.randint(2, 3) if plain else r.randint(1, 3)
-    A = r.randint(2, 4)
-    T = A * r.randint(8, 20) if plain else r.choice((1, A, 12 * A, 30 * A))
+def random_gate(r, g, n, K):
+    T = r.randint(1, 40)
+    logits, bias = torch.randn(T, n, generator=g), torch.randn(n, generator=g) * 0.2
+    return Case(logits=logits, bias=bias, top_k=K, scale=r.uniform(0.5, 3), d_weights=torch.randn(T, n, generator=g))
+
+
+def random_outputs(r, g, n, K):
+    outputs = torch.randn(r.randint(1, 20), r.randint(2, 5), r.randint(4, 30), generator=g) + r.random()
+    return Case(outputs=outputs, coefficient=r.uniform(0.01, 2))
+
+
+def random_tokens(r, g, n, K):
+    T, d = r.randint(1, 20), r.randint(2, 30)
+    tokens, W_down = torch.randn(T, d, generator=g), torch.randn(n, r.randint(1, 9), d, generator=g) / d**0.5
+    return Case(tokens=tokens, W_down=W_down, d_scores=torch.randn(T, n, generator=g))
+
+
+def random_scores(r, g, n, K):
+    logits = torch.randn(r.randint(1, 3), r.randint(2, 50), max(n, 2), generator=g)
+    return Case(logits=logits, coefficient=r.uniform(0.05, 0.9))
+
+
+def random_router(r, g, n, K):
+    router = torch.randn(r.randint(1, 3), n, r.randint(2, 40), generator=g) * r.uniform(0.2, 1.5)
+    return Case(router=router, coefficient=r.uniform(0.01, 2))
+
+
+def random_logits(r, g, n, K):
+    L, A = r.randint(1, 3), r.randint(2, 4)
+    T = r.choice((1, A, 12 * A, 30 * A))
     A = A if T % A == 0 else 1
     logits = torch.randn(L, T, n, generator=g) * r.uniform(0.3, 2.5) + torch.randn(L, 1, n, generator=g)
-    if not plain and r.random() < 0.3:
+    if r.random() < 0.3:
         logits = logits.round()
-    x = Case(logits=logits, top_k=K, coefficient=r.uniform(0.05, 0.9))
-    if A > 1 and (plain or r.random() < 0.5):
+    x = Case(logits=logits, top_k=K, coefficient=r.uniform(0.05, 0.9), micro_batches=1)
+    if A > 1 and r.random() < 0.5:
         x = x.but(micro_batches=A, sequences=A)
-    if "micro_batches" in kind.needs and x.micro_batches is None:
-        x = x.but(micro_batches=1)
     if T >= 24 and r.random() < 0.5:
         mask = torch.rand(T, generator=g) < 0.7
         mask[:: max(1, T // A)] = True  # no part is empty
         x = x.but(mask=mask)
-    if plain:
-        chosen = pick(Case(), logits, K)
-        x = x.but(kept=(chosen.cumsum(1) <= T * K / n) & (chosen > 0))
     return x
+
+
+# The start of a kind's name, a function of (kind, case, way), its ways, and random inputs.
+WAYS = (
+    ("load-balancing", balance, [(a, COUNTS[k % len(COUNTS)], SUMS[k]) for k, a in enumerate(SOFTMAX)], random_logits),
+    ("z-loss", z_loss, LSE, random_logits),
+    ("expert-orthogonality-span", expert_orthogonality, SPANS, random_outputs),
+    ("expert-orthogonality", expert_orthogonality, APART, random_outputs),
+    ("aoe-scores", aoe, RESPONSES, random_tokens),
+    ("score-variance", score_variance, SOFTMAX, random_scores),
+    ("bias-update", bias_update, SIGNS, random_counts),
+    ("gate-weights", gate, GATES, random_gate),
+    ("", orthogonality, PRODUCTS, random_router),
+)
+
+
+def of(kind):
+    """Returns functions of (kind, case) that give the loss, or the outputs of a rule; and a function of a seed that
+    gives random inputs of any shape: with ties, one expert, K = n, one token, padding."""
+    _, function, ways, inputs = next(row for row in WAYS if kind.name.startswith(row[0]))
+
+    def random_case(seed):
+        r, g = random.Random(seed), torch.Generator().manual_seed(seed)
+        n = r.choice((1, 2, 3, 5, 8, 16))
+        return inputs(r, g, n, r.choice((1, (n + 1) // 2, n)))
+
+    return [functools.partial(function, way=way) for way in ways], random_case

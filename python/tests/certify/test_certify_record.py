@@ -51,13 +51,20 @@ class Model(nn.Module):
         self.to(dtype)
 
     def forward(self, input_ids):
-        x, logits = self.embed(input_ids).flatten(0, 1), []
         self.calls += 1
-        for layer in self.layers:
+        x, logits = self.through(self.layers, self.embed(input_ids).flatten(0, 1))
+        return self.main(x, input_ids) + self.auxiliary(logits)
+
+    def through(self, layers, x):
+        """Returns what the layers make of tokens x [t, d], and the logits of each."""
+        logits = []
+        for layer in layers:
             x, one = layer(x) if self.reentrant is None else checkpoint(layer, x, use_reentrant=self.reentrant)
             logits.append(one)
-        main = F.cross_entropy(self.head(x), input_ids.flatten().roll(-1))
-        return main + self.auxiliary(logits)
+        return x, logits
+
+    def main(self, x, input_ids):
+        return F.cross_entropy(self.head(x), input_ids.flatten().roll(-1))
 
     def auxiliary(self, logits):
         if self.fault == "softmax_twice":
@@ -80,23 +87,53 @@ def batches(count=1):
     return [torch.randint(VOCABULARY, (3, 8), generator=made) for _ in range(count)]
 
 
-def step_of(model, many, divided=True):
+def step_of(model, many, divided=True, backward=1.0):
+    """Returns a step over micro-batches. It minimises `backward` times the loss that it returns."""
+
     def step():
         total = 0.0
         for ids in many:
             loss = model(input_ids=ids) / (len(many) if divided else 1)
-            loss.backward()
+            (backward * loss).backward()
             total += loss.detach()
         return total
 
     return step
 
 
+def step_on(loss_of):
+    """Returns a step that minimises the loss of a function without arguments."""
+
+    def step():
+        loss = loss_of()
+        loss.backward()
+        return loss
+
+    return step
+
+
+def routers_of(model):
+    return [layer.gate for layer in getattr(model, "module", model).layers]
+
+
 def recorded(model, step, kind="load-balancing-switch", **settings):
-    settings = {"routers": [layer.gate for layer in getattr(model, "module", model).layers], "top_k": K, **settings}
+    settings = {"routers": routers_of(model), "top_k": K, **settings}
     with certify.record(model, **settings) as one:
         one.run(step)
     return one.verdict(kind)
+
+
+def expect_right(model, step, kind="load-balancing-switch", **settings):
+    verdict = recorded(model, step, kind, **settings)
+    assert verdict.state == "right", certify.sentence(verdict)
+    return verdict
+
+
+def expect_faults(model, step, want, **settings):
+    """The faults of these keys explain the step, and no others."""
+    verdict = recorded(model, step, **settings)
+    assert keys(verdict) == want and verdict.exit_code == 1, certify.sentence(verdict)
+    return verdict
 
 
 def refused(words, model, step, **settings):
@@ -115,19 +152,18 @@ def keys(verdict):
 @pytest.mark.parametrize("count", (1, 3))
 def test_right(count, reentrant):
     model = Model(reentrant=reentrant)
-    verdict = recorded(model, step_of(model, batches(count)))
-    assert verdict.state == "right", certify.sentence(verdict)
-    assert {one.name for one in verdict.figures["2c"]} == {
-        "loss",
-        *(f"d_layers.{k}.gate.weight" for k in range(LAYERS)),
-    }
+    verdict = expect_right(model, step_of(model, batches(count)))
+    gates = {f"d_layers.{k}.gate.weight" for k in range(LAYERS)}
+    assert {one.name for one in verdict.figures["2c"]} == {"loss", *gates}
 
 
-def test_right_in_bf16():
-    model = Model(dtype=torch.bfloat16)
-    assert recorded(model, step_of(model, batches()), value=1.0).state == "right"
-    with pytest.raises(certify.CannotJudge, match="within the rounding of the whole step; give value="):
-        recorded(model, step_of(model, batches()), value=0.02)
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_right_in_16_bits(dtype):
+    model = Model(dtype=dtype)
+    expect_right(model, step_of(model, batches()), value=1.0)
+    if dtype is torch.bfloat16:
+        words = "within the rounding of the whole step; give value="
+        refused(words, model, step_of(model, batches()), value=0.02)
 
 
 def test_everything_is_as_before():
@@ -147,24 +183,24 @@ def test_routers_and_coefficient_in_other_ways():
     model = Model()
     step = step_of(model, batches())
     names = [f"layers.{k}.gate.weight" for k in range(LAYERS)]
-    assert recorded(model, step, routers=names, coefficient="aux_loss_coef").state == "right"
+    expect_right(model, step, routers=names, coefficient="aux_loss_coef")
 
     def set_it(value):
         model.aux_loss_coef = value
 
-    assert recorded(model, step, coefficient=set_it, value=0.3).state == "right"
+    expect_right(model, step, coefficient=set_it, value=0.3)
 
 
 def test_without_the_loss():
     """A step that returns nothing: gradients alone."""
     model = Model()
-    verdict = recorded(model, lambda: model(input_ids=batches()[0]).backward())
-    assert verdict.state == "right" and len(verdict.figures["c"]) == LAYERS
+    verdict = expect_right(model, lambda: model(input_ids=batches()[0]).backward())
+    assert len(verdict.figures["c"]) == LAYERS
 
 
 def test_the_kinds_that_fit():
     model = Model()
-    with certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one:
+    with certify.record(model, routers=routers_of(model), top_k=K) as one:
         one.run(step_of(model, batches(2)))
     assert one.fitting() == ["load-balancing-switch"]
 
@@ -172,23 +208,30 @@ def test_the_kinds_that_fit():
 # ---- faults ----
 
 
-@pytest.mark.parametrize("fault", ("softmax_twice", "last_layer", "coefficient_twice", "detached", "added_twice"))
-def test_a_fault_of_the_model_is_named(fault):
-    model = Model(fault)
-    verdict = recorded(model, step_of(model, batches()))
-    assert fault in keys(verdict) and verdict.exit_code == 1, certify.sentence(verdict)
+ZERO = {"coefficient_unused", "zero"}  # no coefficient changes a step with one of these
 
 
-@pytest.mark.parametrize("fault", ("coefficient_unused", "zero"))
-def test_what_no_coefficient_changes(fault):
+@pytest.mark.parametrize(
+    "fault, want",
+    (
+        ("softmax_twice", {"softmax_twice"}),
+        ("last_layer", {"last_layer"}),
+        ("coefficient_twice", {"coefficient_twice"}),
+        ("detached", {"detached"}),
+        ("added_twice", {"added_twice", "times_k"}),
+        ("coefficient_unused", ZERO),
+        ("zero", ZERO),
+    ),
+)
+def test_a_fault_of_the_model_is_named(fault, want):
     model = Model(fault)
-    verdict = recorded(model, step_of(model, batches()))
-    assert keys(verdict) == {"coefficient_unused", "zero"} and "do not tell apart" in certify.sentence(verdict)
+    verdict = expect_faults(model, step_of(model, batches()), want)
+    assert ("do not tell apart" in certify.sentence(verdict)) == (len(want) > 1)
 
 
 def test_micro_batches_that_are_summed():
     model = Model()
-    assert "not_divided_by_steps" in keys(recorded(model, step_of(model, batches(3), divided=False)))
+    expect_faults(model, step_of(model, batches(3), divided=False), {"not_divided_by_steps"})
 
 
 def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
@@ -198,17 +241,16 @@ def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
         def forward(self, input_ids):
             x, self.kept = self.embed(input_ids).flatten(0, 1), []
             for layer in self.layers:
-                x = checkpoint(self.through, layer, x, use_reentrant=True)
-            main = F.cross_entropy(self.head(x), input_ids.flatten().roll(-1))
-            return main + self.aux_loss_coef * sum(switch(one, K) for one in self.kept)
+                x = checkpoint(self.keeping, layer, x, use_reentrant=True)
+            return self.main(x, input_ids) + self.auxiliary(self.kept)
 
-        def through(self, layer, x):
+        def keeping(self, layer, x):
             x, logits = layer(x)
             self.kept.append(logits)
             return x
 
     model = Kept()
-    assert "detached" in keys(recorded(model, step_of(model, batches())))
+    expect_faults(model, step_of(model, batches()), {"detached"})
 
 
 def test_added_to_gradients_alone():
@@ -229,10 +271,10 @@ def test_added_to_gradients_alone():
             for layer in self.layers:
                 x, one = layer(x)
                 x = Added.apply(x, self.aux_loss_coef * switch(one, K))
-            return F.cross_entropy(self.head(x), input_ids.flatten().roll(-1))
+            return self.main(x, input_ids)
 
     model = Hidden()
-    assert recorded(model, step_of(model, batches())).state == "right"
+    expect_right(model, step_of(model, batches()))
     # Its gradient does not pass by the division by the number of steps.
     assert "not_divided_by_steps" in keys(recorded(model, step_of(model, batches(2))))
 
@@ -241,45 +283,28 @@ def test_added_to_gradients_alone():
 def test_a_loss_of_other_routers_is_not_right(kind):
     """The loss has a layer that is not named."""
     model = Model()
-    verdict = recorded(model, step_of(model, batches()), routers=[layer.gate for layer in model.layers[1:]], kind=kind)
+    verdict = recorded(model, step_of(model, batches()), routers=routers_of(model)[1:], kind=kind)
     assert verdict.state != "right"
 
 
 def test_under_autocast():
     model = Model()
 
-    def step():
+    def loss():
         with torch.autocast("cpu", torch.bfloat16):
-            loss = model(input_ids=batches()[0])
-        loss.backward()
-        return loss
+            return model(input_ids=batches()[0])
 
-    verdict = recorded(model, step, value=1.0)
-    assert verdict.state == "right", certify.sentence(verdict)
-
-
-def test_in_float16():
-    model = Model(dtype=torch.float16)
-    verdict = recorded(model, step_of(model, batches()), value=1.0)
-    assert verdict.state == "right", certify.sentence(verdict)
+    expect_right(model, step_on(loss), value=1.0)
 
 
 @pytest.mark.parametrize(
-    "backward, fault", ((1.0, ""), (3.0, "gradient_not_divided_by_steps"), (1 / 3, "gradient_divided_by_steps_twice"))
+    "backward, want",
+    ((1.0, set()), (3.0, {"gradient_not_divided_by_steps"}), (1 / 3, {"gradient_divided_by_steps_twice"})),
 )
-def test_the_mean_loss_is_returned_and_another_one_minimised(backward, fault):
-    model, many = Model(), batches(3)
-
-    def step():
-        total = 0.0
-        for ids in many:
-            loss = model(input_ids=ids) / len(many)
-            (backward * loss).backward()
-            total += loss.detach()
-        return total
-
-    verdict = recorded(model, step)
-    assert verdict.state == ("fault" if fault else "right") and keys(verdict) == ({fault} if fault else set())
+def test_the_mean_loss_is_returned_and_another_one_minimised(backward, want):
+    model = Model()
+    verdict = recorded(model, step_of(model, batches(3), backward=backward))
+    assert verdict.state == ("fault" if want else "right") and keys(verdict) == want
 
 
 def test_a_gradient_that_is_counted_twice():
@@ -291,44 +316,33 @@ def test_a_gradient_that_is_counted_twice():
         loss.backward()
         return loss
 
-    assert keys(recorded(model, step)) == {"gradient_twice"}
+    expect_faults(model, step, {"gradient_twice"})
 
 
 class OfTokens(Model):
     """A loss over the tokens of all sequences; its routers get one sequence at a time."""
 
     def forward(self, input_ids):
-        x, logits = self.embed(input_ids), []
-        for layer in self.layers:
-            pieces = [layer(one) for one in x]
-            x = torch.stack([out for out, _ in pieces])
-            logits.append(torch.cat([z for _, z in pieces]))
-        return F.cross_entropy(self.head(x).flatten(0, 1), input_ids.flatten().roll(-1)) + self.auxiliary(logits)
+        pieces = [self.through(self.layers, one) for one in self.embed(input_ids)]
+        x, logits = torch.cat([x for x, _ in pieces]), zip(*(logits for _, logits in pieces))
+        return self.main(x, input_ids) + self.auxiliary([torch.cat(one) for one in logits])
 
 
 class Looped(Model):
     """Its layers are passed through twice."""
 
-    def __init__(self):
-        super().__init__()
-        self.order = [*self.layers, *self.layers]
-
     def forward(self, input_ids):
-        x, logits = self.embed(input_ids).flatten(0, 1), []
-        for layer in self.order:
-            x, one = layer(x)
-            logits.append(one)
-        return F.cross_entropy(self.head(x), input_ids.flatten().roll(-1)) + self.auxiliary(logits)
+        x, logits = self.through([*self.layers, *self.layers], self.embed(input_ids).flatten(0, 1))
+        return self.main(x, input_ids) + self.auxiliary(logits)
 
 
 @pytest.mark.parametrize("count", (1, 2))
 @pytest.mark.parametrize("kind", (OfTokens, Looped))
 def test_routers_that_are_called_more_than_once_in_a_pass(kind, count):
     model = kind()
-    verdict = recorded(model, step_of(model, batches(count)))
-    assert verdict.state == "right", certify.sentence(verdict)
+    expect_right(model, step_of(model, batches(count)))
     model.fault = "softmax_twice"
-    assert "softmax_twice" in keys(recorded(model, step_of(model, batches(count))))
+    expect_faults(model, step_of(model, batches(count)), {"softmax_twice"})
 
 
 def test_pieces_of_unknown_batches():
@@ -346,16 +360,13 @@ def test_pieces_of_unknown_batches():
 def test_a_pass_without_gradients_is_no_micro_batch(training):
     model = Model()
 
-    def step():
+    def loss():
         model.train(training)
         with torch.no_grad():
             model(input_ids=batches(2)[1])
-        model.train()
-        loss = model(input_ids=batches()[0])
-        loss.backward()
-        return loss
+        return model.train()(input_ids=batches()[0])
 
-    assert recorded(model, step).state == "right"
+    expect_right(model, step_on(loss))
 
 
 def test_a_router_that_layers_share():
@@ -374,8 +385,7 @@ def test_a_router_that_layers_share():
 def test_one_frozen_router():
     model = Model()
     model.layers[1].gate.weight.requires_grad_(False)
-    verdict = recorded(model, step_of(model, batches()))
-    assert verdict.state == "right" and not verdict.others, certify.sentence(verdict)
+    assert not expect_right(model, step_of(model, batches())).others
 
 
 def test_a_router_of_any_class():
@@ -390,7 +400,7 @@ def test_a_router_of_any_class():
     model = Model()
     for layer in model.layers:
         layer.gate = Block(layer.gate)
-    assert recorded(model, step_of(model, batches())).state == "right"
+    expect_right(model, step_of(model, batches()))
 
 
 def test_padding_by_position_and_inside():
@@ -398,31 +408,24 @@ def test_padding_by_position_and_inside():
 
     class Inside(Model):
         def forward(self, ids, attention_mask=None):
-            x, logits = self.embed(ids).flatten(0, 1), []
-            for layer in self.layers:
-                x, one = layer(x)
-                logits.append(one)
-            return x, logits
+            return self.through(self.layers, self.embed(ids).flatten(0, 1))
 
     class Outer(nn.Module):
         def __init__(self):
             super().__init__()
             self.inside, self.aux_loss_coef = Inside(), 0.02
-            self.layers, self.head = self.inside.layers, self.inside.head
+            self.layers = self.inside.layers
 
     model, ids, mask = Outer(), batches()[0], torch.ones(3, 8, dtype=torch.long)
     mask[0, 5:] = 0
 
-    def step(counts_all=False):
+    def loss(counts_all=False):
         x, logits = model.inside(ids, mask)
         kept = mask.flatten() > -1 if counts_all else mask.flatten() > 0
-        loss = F.cross_entropy(model.head(x), ids.flatten().roll(-1))
-        loss = loss + model.aux_loss_coef * sum(switch(one[kept], K) for one in logits)
-        loss.backward()
-        return loss
+        return model.inside.main(x, ids) + model.aux_loss_coef * sum(switch(one[kept], K) for one in logits)
 
-    assert recorded(model, step).state == "right"
-    assert "padding_counted" in keys(recorded(model, lambda: step(True)))
+    expect_right(model, step_on(loss))
+    expect_faults(model, step_on(lambda: loss(counts_all=True)), {"padding_counted"})
 
 
 @pytest.mark.parametrize("sequences", (None, 3))
@@ -431,13 +434,9 @@ def test_tokens_of_no_known_sequence(sequences):
 
     class OfSequences(Model):
         def forward(self, x):
-            logits = []
-            for layer in self.layers:
-                x, one = layer(x)
-                logits.append(one)
-            return self.head(x).square().mean() + self.aux_loss_coef * sum(
-                deepseek(z) for one in logits for z in one.chunk(sequences or 1)
-            ) / (sequences or 1)
+            x, logits = self.through(self.layers, x)
+            aux = sum(deepseek(z) for one in logits for z in one.chunk(sequences or 1)) / (sequences or 1)
+            return self.head(x).square().mean() + self.aux_loss_coef * aux
 
     def deepseek(logits):
         s = logits.sigmoid()
@@ -445,10 +444,4 @@ def test_tokens_of_no_known_sequence(sequences):
         return N * (F.one_hot(s.topk(K).indices, N).float().sum(1).mean(0) / K * s.mean(0)).sum()
 
     model, x = OfSequences(), torch.randn(24, D, generator=torch.Generator().manual_seed(1))
-
-    def step():
-        loss = model(x)
-        loss.backward()
-        return loss
-
-    assert recorded(model, step, "load-balancing-deepseek", sequences=sequences).state == "right"
+    expect_right(model, step_on(lambda: model(x)), "load-balancing-deepseek", sequences=sequences)

@@ -3,42 +3,43 @@
 import pytest
 import torch
 from couplet import certify
-from test_certify_record import K, Model, N, batches, recorded, refused, step_of, switch
+from test_certify_record import K, Model, N, batches, expect_right, recorded, refused, routers_of, step_of, switch
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_bad_steps():
+@pytest.mark.parametrize(
+    "words, step",
+    (
+        ("must call backward", lambda model, ids: model(input_ids=ids)),
+        ("the step raises KeyError: 'x'", lambda model, ids: {}["x"]),
+        (
+            "called under torch.no_grad.. alone",
+            lambda model, ids: torch.no_grad()(model)(ids) and model.layers[0].gate.weight.sum().backward(),
+        ),
+        (
+            "its module was not called",
+            lambda model, ids: (model.head.weight.sum() + model.layers[0].gate.weight.sum()).backward(),
+        ),
+    ),
+)
+def test_bad_steps(words, step):
     model = Model()
-    ids = batches()[0]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    refused(words, model, lambda: step(model, batches()[0]))
 
-    def with_optimizer():
-        model(input_ids=ids).backward()
-        optimizer.step()
 
-    refused("leave the optimizer's step out", model, with_optimizer)
+def test_hidden_state():
+    model, counted = Model(), iter(range(100))
+    words = "hidden state or on random numbers of its own"
+    refused(words, model, lambda: (model(input_ids=batches()[0]) * (1 + next(counted))).backward())
+
+
+def test_nothing_was_run():
     model = Model()
-    refused("must call backward", model, lambda: model(input_ids=ids))
-    refused("the step raises KeyError: 'x'", model, lambda: {}["x"])
-    counted = iter(range(100))
-    refused(
-        "hidden state or on random numbers of its own",
-        model,
-        lambda: (model(input_ids=ids) * (1 + next(counted))).backward(),
-    )
-    model = Model()
-    refused(
-        "called under torch.no_grad.. alone",
-        model,
-        lambda: torch.no_grad()(model)(ids) and model.layers[0].gate.weight.sum().backward(),
-    )
-    with (
-        pytest.raises(certify.CannotJudge, match="call run"),
-        certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K) as one,
-    ):
-        one.verdict("z-loss")
+    with certify.record(model, routers=routers_of(model), top_k=K) as one:
+        with pytest.raises(certify.CannotJudge, match="call run"):
+            one.verdict("z-loss")
 
 
 def test_no_optimizer_changes_anything():
@@ -75,7 +76,7 @@ def test_buffers_that_are_new_or_others():
 
     model = Counting()
     kept = model.calls
-    assert recorded(model, step_of(model, batches())).state == "right"  # each time it is the first call
+    expect_right(model, step_of(model, batches()))  # each time it is the first call
     assert model.calls is kept and float(kept) == 0 and "last" not in model._buffers
 
 
@@ -99,9 +100,16 @@ def test_gradients_that_are_clipped_or_zeroed(words, end):
 def test_a_bias_that_chooses():
     model = Model()
     model.layers[0].gate.register_buffer("e_score_correction_bias", torch.zeros(N))
-    assert recorded(model, step_of(model, batches())).state == "right"
+    expect_right(model, step_of(model, batches()))
     model.layers[0].gate.e_score_correction_bias[1] = 0.1
     refused("a bias chooses the experts", model, step_of(model, batches()))
+
+
+def unknown(model, step, **settings):
+    """Returns the sentence on a step that no fault explains."""
+    verdict = recorded(model, step, **settings)
+    assert verdict.state == "unknown"
+    return certify.sentence(verdict)
 
 
 def test_a_loss_that_is_not_the_one_minimised():
@@ -113,13 +121,12 @@ def test_a_loss_that_is_not_the_one_minimised():
             (loss / len(many)).backward()
         return loss.detach()
 
-    verdict = recorded(model, step)
-    assert verdict.state == "unknown" and "the gradients are right, but" in certify.sentence(verdict)
+    assert "the gradients are right, but" in unknown(model, step)
 
 
 def test_twice_at_once():
     model = Model()
-    one = certify.record(model, routers=[layer.gate for layer in model.layers], top_k=K)
+    one = certify.record(model, routers=routers_of(model), top_k=K)
     with one:
         with pytest.raises(certify.CannotJudge, match="recorded already"):
             one.__enter__()
@@ -140,39 +147,39 @@ def test_everything_is_as_before_when_the_step_raises():
     assert model.aux_loss_coef == 0.02 and model.head.weight.grad is None
 
 
-def test_bad_arguments():
+@pytest.mark.parametrize(
+    "words, settings",
+    (
+        ("the model has no number nothing", {"coefficient": "nothing"}),
+        ("the coefficient is nan; give value=", {"coefficient": print}),
+        ("the coefficient is 0; give value=", {"value": 0.0}),
+        ("there is no kind of loss nonsense", {"kind": "nonsense"}),
+        ("does not show what gate-weights needs", {"kind": "gate-weights"}),
+        ("the coupling loss depends on weights alone", {"kind": "erc"}),
+        ("load-balancing-switch needs: top_k", {"top_k": None}),
+        ("no parameter .n, d. of the model", {"routers": ["layers.0.nothing"]}),
+        ("no module of the model", {"routers": [nn.Linear(2, 2)]}),
+        ("routers= names none", {"routers": []}),
+        ("top_k is 2.5, must be a whole number from 1", {"top_k": 2.5}),
+        (f"top_k is 99, but layers.0.gate.weight has {N} experts", {"top_k": 99}),
+        ("top_k is True", {"top_k": True}),
+        ("sequences is -1, must be a whole number from 1", {"sequences": -1}),
+        ("value is '1', must be a number", {"value": "1"}),
+        ("coefficient is 3, must be a name or a function", {"coefficient": 3}),
+        (
+            "cannot be set; give coefficient= a function that sets it: ZeroDivisionError",
+            {"coefficient": lambda value: value / 0, "value": 1.0},
+        ),
+    ),
+)
+def test_bad_arguments(words, settings):
     model = Model()
-    step = step_of(model, batches())
-    refused("the model has no number nothing", model, step, coefficient="nothing")
-    refused("the coefficient is nan; give value=", model, step, coefficient=print)
-    refused("the coefficient is 0; give value=", model, step, value=0.0)
-    refused("there is no kind of loss nonsense", model, step, kind="nonsense")
-    refused("does not show what gate-weights needs", model, step, kind="gate-weights")
-    refused("load-balancing-switch needs: top_k", model, step, top_k=None)
-    refused("no parameter .n, d. of the model", model, step, routers=["layers.0.nothing"])
-    refused("routers= names none", model, step, routers=[])
-    refused("top_k is 2.5, must be a whole number from 1", model, step, top_k=2.5)
-    refused(f"top_k is 99, but layers.0.gate.weight has {N} experts", model, step, top_k=99)
-    refused("top_k is True", model, step, top_k=True)
-    refused("sequences is -1, must be a whole number from 1", model, step, sequences=-1)
-    refused("value is '1', must be a number", model, step, value="1")
-    refused("coefficient is 3, must be a name or a function", model, step, coefficient=3)
-    refused(
-        "cannot be set; give coefficient= a function that sets it: ZeroDivisionError",
-        model,
-        step,
-        coefficient=lambda value: value / 0,
-        value=1.0,
-    )
-    with pytest.raises(certify.CannotJudge, match="must be a torch.nn.Module"):
-        certify.record(print)
-    refused("no module of the model", model, step, routers=[nn.Linear(2, 2)])
-    refused(
-        "its module was not called",
-        model,
-        lambda: model.head.weight.sum().backward() or model.layers[0].gate.weight.sum().backward(),
-    )
-    with pytest.raises(certify.CannotJudge, match="give routers="):
+    refused(words, model, step_of(model, batches()), **settings)
+
+
+@pytest.mark.parametrize("model, words", ((print, "must be a torch.nn.Module"), (Model(), "give routers=")))
+def test_bad_models(model, words):
+    with pytest.raises(certify.CannotJudge, match=words):
         certify.record(model)
 
 
@@ -195,48 +202,28 @@ def test_logits_that_are_more_than_a_product():
     model = Model()
     for layer in model.layers:
         layer.gate.register_forward_hook(lambda gate, given, out: out.tanh() * 3)
-    verdict = recorded(model, step_of(model, batches()))
-    assert verdict.state == "unknown" and "logits are more than W x" in certify.sentence(verdict)
+    assert "logits are more than W x" in unknown(model, step_of(model, batches()))
 
 
 def test_gradients_of_a_scaler():
     """The step's loss is not scaled, its backward pass is."""
     model = Model()
-
-    def step():
-        loss = model(input_ids=batches()[0])
-        (65536 * loss).backward()
-        return loss.detach()
-
-    verdict = recorded(model, step, value=1.0)
-    assert verdict.state == "unknown" and "gradients are 65536 times the right ones" in certify.sentence(verdict)
+    said = unknown(model, step_of(model, batches(), backward=65536), value=1.0)
+    assert "gradients are 65536 times the right ones" in said
 
 
 def test_no_scaler_where_the_loss_is_wrong():
     """Right gradients, and a number added to the loss that grows with the coefficient."""
     model = Model()
-
-    def step():
-        loss = model(input_ids=batches()[0])
-        loss.backward()
-        return loss.detach() + 3 * model.aux_loss_coef
-
-    verdict = recorded(model, step, value=1.0)
-    assert verdict.state == "unknown" and "times the right ones" not in certify.sentence(verdict)
+    step = step_of(model, batches())
+    assert "times the right ones" not in unknown(model, lambda: step() + 3 * model.aux_loss_coef, value=1.0)
 
 
 def test_frozen_routers():
     model = Model()
     for layer in model.layers:
         layer.gate.weight.requires_grad_(False)
-    with pytest.raises(certify.CannotJudge, match="the routers are frozen"):
-        recorded(model, step_of(model, batches()))
-
-
-def test_the_coupling_loss_needs_no_step():
-    model = Model()
-    with pytest.raises(certify.CannotJudge, match="depends on weights alone"):
-        recorded(model, step_of(model, batches()), "erc")
+    refused("the routers are frozen", model, step_of(model, batches()))
 
 
 @pytest.mark.parametrize(
@@ -252,5 +239,4 @@ def test_what_is_not_a_number(where, sentence):
             model.layers[1].gate.weight.grad[0, 0] = float("nan")
         return loss * float("nan") if where == "loss" else loss
 
-    with pytest.raises(certify.CannotJudge, match=sentence):
-        recorded(model, step)
+    refused(sentence, model, step)

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from conftest import HAS_FULLY_SHARD
 from couplet import certify
-from test_certify_record import K, Model, batches, keys, recorded, step_of
+from test_certify_record import K, Model, batches, keys, recorded, step_of, step_on
 
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 
@@ -29,20 +29,6 @@ def spread(name, fault="", policy=None):
     return fsdp.fully_shard(model, **more)
 
 
-def summed(model, many):
-    """A trainer that takes the mean over processes for a sum."""
-
-    def step():
-        total = 0.0
-        for ids in many:
-            loss = SIZE * model(input_ids=ids) / len(many)
-            loss.backward()
-            total += loss.detach()
-        return total
-
-    return step
-
-
 def process(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE)
@@ -52,7 +38,9 @@ def process(rank, folder):
         model = spread(name)
         found[name, "right"] = recorded(model, step_of(model, mine))
         found[name, "not_divided_by_steps"] = recorded(model, step_of(model, mine, divided=False))
-        found[name, "times_ranks"] = recorded(model, summed(model, mine))
+        found[name, "times_ranks"] = recorded(
+            model, step_of(lambda input_ids: SIZE * model(input_ids), mine)
+        )  # their mean, taken for a sum
         found[name, "sequences"] = recorded(model, step_of(model, mine), sequences=9)
         model = spread(name, "coefficient_twice")
         found[name, "coefficient_twice"] = recorded(model, step_of(model, mine))
@@ -112,15 +100,11 @@ def of_transformers(family, **changes):
     return getattr(transformers, f"{name}ForCausalLM")(config).train()
 
 
+IDS = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
+
+
 def step_with(model, mask=None):
-    ids = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
-
-    def step():
-        loss = model(input_ids=ids, attention_mask=mask, labels=ids).loss
-        loss.backward()
-        return loss
-
-    return step
+    return step_on(lambda: model(input_ids=IDS, attention_mask=mask, labels=IDS).loss)
 
 
 def verdict_of(model, step, kind="load-balancing-mixtral", **settings):
@@ -156,12 +140,9 @@ def test_transformers_without_router_logits(one_thread):
 def test_a_trainer_that_adds_it_once_more(one_thread):
     """As TRL #4070: the model's loss has it already."""
     model = of_transformers("qwen3_moe", num_experts_per_tok=3)
-    ids = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
 
-    def step():
-        out = model(input_ids=ids, labels=ids)
-        loss = out.loss + model.config.router_aux_loss_coef * out.aux_loss
-        loss.backward()
-        return loss
+    def loss():
+        out = model(input_ids=IDS, labels=IDS)
+        return out.loss + model.config.router_aux_loss_coef * out.aux_loss
 
-    assert keys(verdict_of(model, step)) == {"added_twice"}
+    assert keys(verdict_of(model, step_on(loss))) == {"added_twice"}

@@ -18,52 +18,32 @@ import transformers
 from couplet import certify
 
 KIND = "load-balancing-mixtral"
-# Whichever a config has.
-SIZES = dict(
-    vocab_size=48,
-    hidden_size=32,
-    d_model=32,
-    intermediate_size=12,
-    moe_intermediate_size=12,
-    ffn_hidden_size=12,
-    shared_expert_intermediate_size=16,
-    num_hidden_layers=2,
-    n_layers=2,
-    num_attention_heads=2,
-    n_heads=2,
-    num_key_value_heads=2,
-    head_dim=16,
-    max_position_embeddings=64,
-    max_seq_len=64,
-    num_experts=6,
-    num_local_experts=6,
-    n_routed_experts=6,
-    moe_num_experts=6,
-    num_experts_per_tok=2,
-    num_experts_per_token=2,
-    moe_k=2,
-    moe_topk=2,
-    first_k_dense_replace=0,
-    moe_layer_start_index=0,
-    moe_num_shared_experts=0,
-    n_group=1,
-    topk_group=1,
-    mamba_n_heads=4,
-    mamba_d_head=16,
-    mamba_d_state=8,
-    mamba_chunk_size=8,
-    linear_num_value_heads=2,
-    linear_num_key_heads=2,
-    linear_key_head_dim=8,
-    linear_value_head_dim=8,
-    initializer_range=0.3,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-    router_aux_loss_coef=0.02,
-    aux_loss_coef=0.02,
-    output_router_logits=True,
-)
+# Numbers by the names that configs give them. A config gets those that it has.
+SIZES = {
+    name: value
+    for value, names in (
+        (48, "vocab_size"),
+        (32, "hidden_size d_model"),
+        (12, "intermediate_size moe_intermediate_size ffn_hidden_size"),
+        (16, "shared_expert_intermediate_size head_dim mamba_d_head"),
+        (2, "num_hidden_layers n_layers num_attention_heads n_heads num_key_value_heads"),
+        (64, "max_position_embeddings max_seq_len"),
+        (6, "num_experts num_local_experts n_routed_experts moe_num_experts"),
+        (2, "num_experts_per_tok num_experts_per_token moe_k moe_topk"),
+        (0, "first_k_dense_replace moe_layer_start_index moe_num_shared_experts"),
+        (1, "n_group topk_group"),
+        (4, "mamba_n_heads"),
+        (8, "mamba_d_state mamba_chunk_size linear_key_head_dim linear_value_head_dim"),
+        (2, "linear_num_value_heads linear_num_key_heads"),
+        (0.3, "initializer_range"),
+        (0, "pad_token_id"),
+        (1, "bos_token_id"),
+        (2, "eos_token_id"),
+        (0.02, "router_aux_loss_coef aux_loss_coef"),
+        (True, "output_router_logits"),
+    )
+    for name in names.split()
+}
 ROUTERS = {"jetmoe": ".router.layer.weight"}  # its attention has routers too
 
 
@@ -117,7 +97,7 @@ def main(families):
     transformers.logging.set_verbosity_error()
     found = collections.defaultdict(list)
     for family, kind in classes_of(families):
-        words = judged(family, kind).partition("\n")[0].partition("; the first numbers")[0]
+        words = judged(family, kind).partition("\n")[0].partition(": on c ")[0]
         found[words.replace(kind.__name__ + ": ", "").replace("|", "or")].append(family)
     print(f"Transformers {transformers.__version__}, PyTorch {torch.__version__.partition('+')[0]}\n")
     print("| verdict | families |", "|---|---|", sep="\n")

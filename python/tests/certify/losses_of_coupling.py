@@ -1,15 +1,13 @@
-"""Coupling losses in eager PyTorch as trainers write them: right ones, and one with each fault of
-docs/certify.md under its key. Products are of the tensors' dtype, or of `products`."""
+"""Coupling losses as people write them: right ones, and one with each fault of docs/certify.md under its key."""
 
+import couplet
 import torch
-
-products = None  # torch.float32: operands are cast first
+from couplet.reference import eps_of, erc_loss
 
 
 def norms(r, W):
-    """[n, n] of proxies [n, d] and gates [n, D, d]."""
-    dtype = products or r.dtype
-    return torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", r.to(dtype), W.to(dtype)), dim=-1)
+    """Returns the norms [n, n] of gates [n, D, d] times proxies [n, d]."""
+    return torch.linalg.vector_norm(torch.einsum("id,jDd->ijD", r, W), dim=-1)
 
 
 def mean_hinge(M, alpha, weight, row=True, column=True, sign=1, diagonal=False, detach=False):
@@ -24,6 +22,9 @@ def mean_hinge(M, alpha, weight, row=True, column=True, sign=1, diagonal=False, 
     return weight * hinges.sum() / len(M) ** 2
 
 
+# ---- right ones ----
+
+
 def right(router, w_gate, delta, alpha, weight, **fault):
     return mean_hinge(norms(router * delta, w_gate), alpha, weight, **fault)
 
@@ -34,14 +35,62 @@ def right_with_M(router, w_gate, delta, alpha, weight):
 
 
 def right_expert_by_expert(router, w_gate, delta, alpha, weight):
-    r = (router * delta).to(products or router.dtype)
-    M = torch.stack([torch.nn.functional.linear(r, w.to(r.dtype)).norm(dim=-1) for w in w_gate], 1)
+    M = torch.stack([torch.nn.functional.linear(router * delta, w).norm(dim=-1) for w in w_gate], 1)
     own, others = alpha * M.diagonal(), 1 - torch.eye(len(M), dtype=M.dtype)
     return weight * ((torch.relu(M - own[:, None]) + torch.relu(M - own)) * others).mean()
 
 
-def right_fused(router, gate_up_proj, delta, alpha, weight):
-    return right(router, gate_up_proj.chunk(2, 1)[0], delta, alpha, weight)
+def right_with_its_own_noise(router, w_gate, alpha, weight):
+    with torch.no_grad():
+        delta = _noise_of(router)
+    return {"loss": right(router, w_gate, delta, alpha, weight), "delta": delta}
+
+
+def ours(router, w_gate, delta, alpha, weight):
+    return couplet.erc_loss(router, w_gate, delta=delta, alpha=alpha, weight=weight)
+
+
+def fused(R, gate_up_proj, delta, alpha, weight):
+    return couplet.erc_loss(R, gate_up_proj, gate_half="first", delta=delta, alpha=alpha, weight=weight)
+
+
+def papers(r, gate, noise, a, w):  # no name that is known: by position
+    return erc_loss(r, gate, alpha=a, weight=w, delta=noise)
+
+
+def by_position(router, w_gate, delta=None, eps=1e-3, alpha=1.0, weight=1.0, /):
+    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
+
+
+RIGHT = (right, right_with_M, right_expert_by_expert, right_with_its_own_noise, ours, fused, papers, by_position)
+
+
+# ---- right ones that leave something to the caller ----
+
+
+def without_weight(router, w_gate, delta, alpha):
+    return erc_loss(router, w_gate, alpha=alpha, weight=1.0, delta=delta)
+
+
+def without_both(router, w_gate, delta):
+    return erc_loss(router, w_gate, alpha=0.6, weight=1.0, delta=delta)
+
+
+class Module(torch.nn.Module):
+    def forward(self, w_gate, router, delta, alpha, weight):
+        return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
+
+
+module = Module()
+
+
+def draws_and_keeps(router, w_gate, alpha, weight):
+    """The noise is drawn anew in each call, and not returned."""
+    delta = 1 + eps_of(router.detach())[:, None] * (2 * torch.rand_like(router) - 1)
+    return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
+
+
+# ---- faults ----
 
 
 class DeltaLeftOut(torch.autograd.Function):
@@ -60,12 +109,6 @@ def _noise_of(router):
     eps = (apart + torch.diag(torch.full((len(R),), 1e9))).min(1).values / (2 * R.norm(dim=1))
     u = torch.rand(R.shape, generator=torch.Generator().manual_seed(0))
     return (1 + eps[:, None] * (2 * u - 1)).to(router.dtype)
-
-
-def right_with_its_own_noise(router, w_gate, alpha, weight):
-    with torch.no_grad():
-        delta = _noise_of(router)
-    return {"loss": right(router, w_gate, delta, alpha, weight), "delta": delta}
 
 
 def eps_gradient(router, w_gate, alpha, weight):
@@ -101,6 +144,7 @@ FAULTS = {
     "up_for_gate": up_for_gate,
     "transposed": transposed,
     "eps_gradient": eps_gradient,
+    "detached": experts_under_no_grad,
     "noise_left_out": _of(lambda r, w, e, a, c: right(r, w, torch.ones_like(e), a, c)),
     "squared": _of(lambda r, w, e, a, c: mean_hinge(norms(r * e, w) ** 2, a, c)),
     "row_missing": _of(lambda *t: right(*t, row=False)),
@@ -120,4 +164,3 @@ FAULTS = {
     "delta_left_out": _of(lambda r, w, e, a, c: mean_hinge(norms(DeltaLeftOut.apply(r, e), w), a, c)),
     "factor": _of(lambda *t: right(*t) * 3),
 }
-RIGHT = (right, right_with_M, right_expert_by_expert, right_fused, right_with_its_own_noise)
