@@ -85,7 +85,8 @@ def test_it_is_once_a_step():
         loss = erc.loss()
         close(loss, by_hand(model, step=step), 1e-6)
         loss.backward()
-        assert erc.loss().grad_fn is None
+        again = erc.loss()
+        assert again.grad_fn is None and again.item() == 0
         optimizer.step()
         optimizer.zero_grad()
 
@@ -146,6 +147,9 @@ def test_a_wrapped_model():
         ("reduction", "max", "reduction is 'max', must be mean or sum"),
         ("weight", "0.1", "weight is '0.1', must be a number"),
         ("weight", -1, "weight is -1, must be a number >= 0"),
+        ("weight", float("nan"), "weight is nan, must be a number >= 0"),
+        ("alpha", -1, "alpha is -1, must be a number >= 0"),
+        ("alpha", float("nan"), "alpha is nan, must be a number >= 0"),
         ("alpha", None, "alpha is None, must be a number"),
         ("accumulation", 0, "accumulation is 0, must be at least 1"),
         ("accumulation", "2", "accumulation is '2', must be a"),
@@ -155,13 +159,16 @@ def test_a_wrapped_model():
         ("compute", "f8", "compute is 'f8', must be"),
     ),
 )
-def test_settings_are_checked_when_they_are_set(name, value, sentence):
+def test_settings_are_checked_when_they_are_given_and_set(name, value, sentence):
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
     before = getattr(erc, name)
     with pytest.raises((ValueError, TypeError), match=f"couplet: {sentence}"):
         setattr(erc, name, value)
     assert getattr(erc, name) == before
+    if name != "step":
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            couplet.attach(model, pairs_of(model), **{name: value})
 
 
 def test_settings_that_change():
@@ -293,7 +300,6 @@ def test_bad_layers(given, kind, sentence):
         ((n, D, d), dict(transposed=True), r"must be \[d, D\] with d = 10"),
         ((n + 1, D, d), {}, "but there are 6 experts here"),
         ((n, D, d), dict(gate_half="upper"), "gate_half is 'upper', must be first, second, interleaved or none"),
-        ((n, D, d), dict(reduction="max"), "reduction is 'max', must be mean or sum"),
     ),
 )
 def test_bad_shapes_and_settings(shape, more, sentence):

@@ -3,7 +3,6 @@ accumulation, figures as the program has them. Models are random and tiny; nothi
 
 import copy
 import json
-import pickle
 import re
 import subprocess
 import warnings
@@ -136,22 +135,6 @@ def is_evaluated(loss):
     return loss.grad_fn is not None
 
 
-def test_once_per_step():
-    model = tiny()
-    erc = couplet.hf.attach(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    values = []
-    for _ in range(3):
-        first = erc.loss()
-        values.append((erc.step, first.item()))
-        first.backward()
-        second = erc.loss()
-        assert is_evaluated(first) and not is_evaluated(second) and second.item() == 0
-        optimizer.step()
-        optimizer.zero_grad()
-    assert [step for step, _ in values] == [0, 1, 2] and len({v for _, v in values}) == 3
-
-
 def test_without_a_graph_it_is_only_looked_at():
     model = tiny()
     erc = couplet.hf.attach(model)
@@ -159,24 +142,6 @@ def test_without_a_graph_it_is_only_looked_at():
         looked = erc.loss()
     loss = erc.loss()
     assert is_evaluated(loss) and loss.item() == looked.item() and erc.step == 0
-
-
-def test_copies():
-    """deepcopy and pickle take router and gates of the copied model."""
-    erc = couplet.hf.attach(tiny(), seed=3)
-    for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
-        assert copied.loss().item() == couplet.hf.attach(tiny(), seed=3).loss().item()
-
-
-def test_next_step_sets_the_step_of_the_noise():
-    model = tiny()
-    erc = couplet.hf.attach(model, seed=2)
-    erc.next_step(17)
-    loss = erc.loss()
-    close(loss, by_hand(model, seed=2, step=17), 1e-6)
-    loss.backward()
-    erc.next_step()
-    close(erc.loss(), by_hand(model, seed=2, step=18), 1e-6)
 
 
 def go_around_the_counters(model):
@@ -328,17 +293,6 @@ def learns(model, erc, **settings):
     same_gradients(model, got, 1e-5)
 
 
-def test_weights_loaded_by_assignment():
-    model = tiny()
-    erc = couplet.hf.attach(model)
-    learns(model, erc)
-    model.load_state_dict({name: 2 * t for name, t in model.state_dict().items()}, assign=True)
-    learns(model, erc, step=1)
-    erc.loss().backward()
-    assert not is_evaluated(erc.loss())  # once per step as before
-    assert erc.figures()["erc"] == pytest.approx(erc.value.item())
-
-
 def test_attached_on_meta_and_filled_later():
     with torch.device("meta"):
         model = tiny()
@@ -482,24 +436,12 @@ def test_guessed_family_warns():
     assert [w.filename for w in warned] == [__file__]
 
 
-@pytest.mark.parametrize(
-    "sentence, settings",
-    (
-        ("weight is nan, must be a number >= 0", dict(weight=float("nan"))),
-        ("weight is -1, must be a number >= 0", dict(weight=-1)),
-        ("weight is '1', must be a number", dict(weight="1")),
-        ("accumulation is 0, must be at least 1", dict(accumulation=0)),
-        ("alpha is -1, must be a number >= 0", dict(alpha=-1)),
-        ("alpha is nan, must be a number >= 0", dict(alpha=float("nan"))),
-        ("noise is 'x', must be bounded or none", dict(noise="x")),
-        ("compute is 'f8', must be None", dict(compute="f8")),
-        ("seed is 'a', must be a whole number", dict(seed="a")),
-        ("model is a str, must be a torch.nn.Module", dict(model="gpt2")),
-    ),
-)
-def test_wrong_settings(sentence, settings):
-    with pytest.raises((ValueError, TypeError), match=sentence):
-        couplet.hf.attach(**{"model": tiny(), **settings})
+def test_wrong_settings():
+    """They are checked as those of couplet.attach."""
+    with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
+        couplet.hf.attach(tiny(), reduction="max")
+    with pytest.raises(TypeError, match="model is a str, must be a torch.nn.Module"):
+        couplet.hf.attach("gpt2")
 
 
 def test_what_it_says_of_itself():
@@ -514,11 +456,6 @@ def test_alpha_above_one_is_warned_of_once():
     with pytest.warns(UserWarning, match="alpha 1.5 is above 1") as warned:
         couplet.hf.attach(model, alpha=1.5).loss()
     assert [w.filename for w in warned] == [__file__]
-
-
-def test_wrong_reduction():
-    with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
-        couplet.hf.attach(tiny(), reduction="max")
 
 
 def test_the_old_name_of_reduction():
