@@ -209,6 +209,25 @@ def test_noise_is_counted_by_its_draws():
     assert under_fake(drawn).each == five.each
 
 
+def job_of(router, gates, delta=None, noise="none", compute=""):
+    return _operator.make_job(router, gates, [], [], delta, "", 1.0, 1.0, "gate", noise, 0, 0, 0, 0, compute)
+
+
+def gradients_of(dtype, to, compute="", has_scale=False):
+    """Counts loss and gradients of the dtype `to` of one layer."""
+
+    def run():
+        router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
+        job = job_of(router, [gates], compute=compute)
+        job.wants_router = True
+        if has_scale:
+            job.scale = torch.empty((), device="cuda")
+        _operator.into(job, [torch.empty(gates.shape, dtype=to, device="cuda")], [], [], "")
+        return counted(lambda: _operator.run(job))
+
+    return under_fake(run)
+
+
 # ---- limits of one layer ----
 
 
@@ -269,14 +288,7 @@ def test_a_share_of_the_experts(shape):
 def test_a_scale_on_the_device_is_not_read(dtype, to):
     """That of a gradient scaler in erc.backward, for gradients of the gates' dtype and of another."""
 
-    def run():
-        router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
-        job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, "")
-        job.wants_router, job.scale = True, torch.empty((), device="cuda")
-        _operator.into(job, [torch.empty(gates.shape, dtype=to, device="cuda")], [], [], "")
-        return counted(lambda: _operator.run(job))
-
-    assert under_fake(run).host_copies == 0
+    assert gradients_of(dtype, to, has_scale=True).host_copies == 0
 
 
 def test_a_list_has_a_product_for_every_gradient():
@@ -399,33 +411,14 @@ def test_the_first_step_looks_at_numbers_unless_it_is_counted():
 
 
 def test_delta_of_ones_own_is_looked_at():
-    router, gates = torch.empty(4, 6, device="meta"), torch.empty(4, 5, 6, device="meta")
-
-    def run(**noise):
-        on_device = [torch.empty(t.shape, device="cuda") for t in (router, gates, router)]
-        delta = {"delta": on_device[2]} if noise["noise"] == "bounded" else {}
-        job = _operator.make_job(
-            *on_device[:1],
-            on_device[1:2],
-            [],
-            [],
-            delta.get("delta"),
-            "",
-            1.0,
-            1.0,
-            "gate",
-            noise["noise"],
-            0,
-            0,
-            0,
-            0,
-            "",
-        )
-        return counted(lambda: _operator.evaluate(job, on_device[1:2], [], [], "", [True, True, False, False]))
+    def run(noise):
+        router, gates, delta = (torch.empty(shape, device="cuda") for shape in ((4, 6), (4, 5, 6), (4, 6)))
+        job = job_of(router, [gates], delta if noise == "bounded" else None, noise)
+        return counted(lambda: _operator.evaluate(job, [gates], [], [], "", [True, True, False, False]))
 
     with pytest.raises(DataDependentOutputException):
-        under_fake(lambda: run(noise="bounded"))
-    assert under_fake(lambda: run(noise="none")).host_copies == 0
+        under_fake(lambda: run("bounded"))
+    assert under_fake(lambda: run("none")).host_copies == 0
 
 
 def test_what_a_captured_graph_would_hold(without_graph):
@@ -539,15 +532,7 @@ def test_results_of_activations(activation):
 def test_products_of_another_dtype(dtype, compute):
     """Matrices are copied to another dtype in chunks; products are three."""
 
-    def run():
-        router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
-        job = _operator.make_job(router, [gates], [], [], None, "", 1.0, 1.0, "gate", "none", 0, 0, 0, 0, compute)
-        into = torch.empty_like(gates)
-        job.wants_router = True
-        _operator.into(job, [into], [], [], "")
-        return counted(lambda: _operator.run(job))
-
-    counts = under_fake(run)
+    counts = gradients_of(dtype, dtype, compute)
     assert counts.operations == 3 * 2 * 64 * 64 * 128 * 256 and counts.host_copies == 0
 
 
