@@ -1,5 +1,6 @@
-/* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it), for the
- * tests of the coupling loss and of the public interface. Its arrays last until release_all. */
+/* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it),
+ * for the tests of the coupling loss and of the public interface. Its arrays last until
+ * release_all. */
 #ifndef CPL_TESTS_MODEL_ERC_CASE_H
 #define CPL_TESTS_MODEL_ERC_CASE_H
 
@@ -40,8 +41,8 @@ static inline int erc_activation_of(const char *word)
     return -1;
 }
 
-/* The tensors of the case `c`, whose sizes are set. Their names in the file are PREFIX, "" or "NAME.",
- * and those of tests/golden/erc. */
+/* The tensors of the case `c`, whose sizes are set. Their names in the file are PREFIX, "" or
+ * "NAME.", and those of tests/golden/erc. */
 static inline void erc_case_read(erc_case *c, const cpl_safetensors *file, const char *prefix)
 {
     const int64_t router = c->n * c->d, expert = c->n * c->D * c->d;

@@ -1,5 +1,5 @@
-/* erc_inputs.h - random router rows, noise and experts for tests of the coupling loss. They last until
- * release_all. */
+/* erc_inputs.h - random router rows, noise and experts for tests of the coupling loss. They last
+ * until release_all. */
 #ifndef CPL_TESTS_MODEL_ERC_INPUTS_H
 #define CPL_TESTS_MODEL_ERC_INPUTS_H
 

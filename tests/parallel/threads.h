@@ -1,5 +1,5 @@
-/* threads.h - ranks as threads of one process: sanitizers see all of them, and there may be many more of
- * them than processors. */
+/* threads.h - ranks as threads of one process: sanitizers see all of them, and there may be many
+ * more of them than processors. */
 #ifndef CPL_TESTS_PARALLEL_THREADS_H
 #define CPL_TESTS_PARALLEL_THREADS_H
 
@@ -7,12 +7,13 @@
 #include "parallel/group.h"
 #include "parallel/transport.h"
 
-/* The work of one rank: `job` is its own element of the array given to cpl_thread_ranks_run, `world` the
- * group of all ranks. It runs in a thread, so that it must not call assertions of cmocka. */
+/* The work of one rank: `job` is its own element of the array given to cpl_thread_ranks_run,
+ * `world` the group of all ranks. It runs in a thread, so that it must not call assertions of
+ * cmocka. */
 typedef void cpl_rank_work(void *job, cpl_group *world);
 
-/* Runs `work` as `size` ranks, each in a thread of its own, and returns when all have ended. `jobs` is
- * an array of `size` elements of `job_bytes` bytes. */
+/* Runs `work` as `size` ranks, each in a thread of its own, and returns when all have ended. `jobs`
+ * is an array of `size` elements of `job_bytes` bytes. */
 void cpl_thread_ranks_run(int size, cpl_rank_work *work, void *jobs, size_t job_bytes);
 
 /* Makes collectives of all ranks fail from now on, as if a rank had died. */
@@ -22,8 +23,8 @@ void cpl_thread_ranks_fail(const cpl_group *world);
 
 typedef struct cpl_thread_ranks cpl_thread_ranks;
 
-/* Makes `size` ranks. Each is one thread of the caller, with the transport of cpl_thread_ranks_at. `out`
- * is owned by the caller, who frees it after all transports were closed. CPL_ERR_MEMORY. */
+/* Makes `size` ranks. Each is one thread of the caller, with the transport of cpl_thread_ranks_at.
+ * `out` is owned by the caller, who frees it after all transports were closed. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_thread_ranks_init(cpl_thread_ranks **out, int size);
 void cpl_thread_ranks_free(cpl_thread_ranks *ranks);
 

@@ -1,4 +1,4 @@
-/* run_settings.h - the settings of a run: defaults with changes; its folder, and token ids for it. */
+/* run_settings.h - the settings of a run: defaults with changes; its folder, and its token ids. */
 #ifndef CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 #define CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 
@@ -43,8 +43,8 @@ static inline const char *fresh_run(void)
     return in_folder(scratch_folder(), "run");
 }
 
-/* A file of `count` ids that a model can learn: each is the one before it plus 1 or 2. `beyond`: the
- * place of an id that is not in the vocabulary; -1: none. */
+/* A file of `count` ids that a model can learn: each is the one before it plus 1 or 2. `beyond`:
+ * the place of an id that is not in the vocabulary; -1: none. */
 static inline const char *learnable_ids(int count, int vocabulary, int beyond)
 {
     const char *path = in_folder(scratch_folder(), "ids.npy");

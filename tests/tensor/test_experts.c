@@ -1,6 +1,6 @@
-/* Grouped experts, forward and backward, against plain double; that double's gradient against central
- * differences of itself. Their gates take x, or hidden vectors of each token and expert in its place;
- * and the gradient of those vectors. */
+/* Grouped experts, forward and backward, against plain double; that double's gradient against
+ * central differences of itself. Their gates take x, or hidden vectors of each token and expert in
+ * its place; and the gradient of those vectors. */
 #include "base/arena.h"
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
@@ -313,7 +313,7 @@ TEST(saturated_gates)
     compare(&a, &p, f32_limit(s));
 }
 
-/* More assignments than one block of slots holds: tokens in two blocks, slots and sorted rows part. */
+/* More assignments than one block of slots holds: tokens in two blocks, slots and rows part. */
 TEST(several_blocks)
 {
     for (int64_t r = 0; r < 3; r += 2) {

@@ -1,6 +1,6 @@
 /* Routing by softmax and by sigmoid scores, with and without a bias: choice, figures, gradient and
- * sorting, against plain double; and the bias's own steps. Reference values of the losses are those of
- * tests/model/test_aux_losses.c. */
+ * sorting, against plain double; and the bias's own steps. Reference values of the losses are those
+ * of tests/model/test_aux_losses.c. */
 #include "tensor/levels.h"
 #include "tensor/routing.h"
 

@@ -251,7 +251,7 @@ typedef struct product {
     cpl_tensor c, a, b; /* [side,side] each */
 } product;
 
-/* Returns whether the product is measured in bf16: a CPU without its instructions is faster in F32. */
+/* Returns whether the product is measured in bf16. A CPU without its instructions uses F32. */
 static bool in_bf16(const cpl_backend *be)
 {
     return be->compute == CPL_BF16 && cpl_backend_has_bf16(be);

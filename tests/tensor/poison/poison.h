@@ -57,8 +57,8 @@ typedef struct cpl_poison_list {
 } cpl_poison_list;
 void cpl_poison_apart(cpl_poison_list outputs, cpl_poison_list inputs);
 
-/* Calls an operation of the inner backend with the scratch of `be`, poisoned first, and takes over the
- * failure that the operation leaves. */
+/* Calls an operation of the inner backend with the scratch of `be`, poisoned first, and takes over
+ * the failure that the operation leaves. */
 #define CPL_POISON_CALL(operation, ...)                                                            \
     do {                                                                                           \
         cpl_backend inner_ = cpl_poison_begin(be);                                                 \
