@@ -1,25 +1,12 @@
-/* test_proxy.c - the operations of the coupling loss one by one: the noise bound, the noise, and
- * the two ways through the phases, which must meet. Values and gradients:
- * tests/model/test_coupling. */
-#include "tensor/erc.h"
-
-#include <math.h>
-
+/* The operations of the coupling loss one by one: the noise bound, the noise, and the two ways
+ * through the phases, which must meet. Values and gradients: tests/model/test_coupling. */
 #include "base/arena.h"
-#include "check.h"
-#include "tensor/backend/backend.h"
+#include "tensor/erc.h"
+#include "tensor/ops_check.h"
 
-static cpl_backend backend(int n_threads)
+static cpl_backend *backend(int n_threads)
 {
-    cpl_backend be;
-    cpl_backend_cpu(&be, CPL_F32, n_threads);
-    return be;
-}
-
-static void fill_normal(float *x, int64_t count, float scale, uint64_t seed)
-{
-    cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TEST};
-    for (int64_t i = 0; i < count; i++) x[i] = scale * cpl_rng_normal(&key, (uint64_t)i);
+    return new_cpu(CPL_F32, n_threads, (cpl_work){0});
 }
 
 /* ---- eps ---- */
@@ -41,19 +28,20 @@ static double plain_eps(const float *R, int n, int d, int i)
 
 static void check_eps(int n, int d, float scale, int zero_row, int equal_to_first)
 {
-    float R[40 * 50], eps[40];
-    fill_normal(R, n * d, scale, (uint64_t)(n + d));
+    cpl_tensor rows = normal_2d(n, d, scale), eps = new_1d(CPL_F32, n);
+    float *R = cpl_f32(rows);
     for (int k = 0; k < d && zero_row >= 0; k++) R[zero_row * d + k] = 0;
     for (int k = 0; k < d && equal_to_first >= 0; k++) R[equal_to_first * d + k] = R[k];
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
-        cpl_backend be = backend(n_threads);
-        be.ops->erc.nearest(&be, cpl_tensor_1d(eps, CPL_F32, n), cpl_tensor_2d(R, CPL_F32, n, d));
+        cpl_backend *be = backend(n_threads);
+        be->ops->erc.nearest(be, eps, rows);
         for (int i = 0; i < n; i++) {
             double want = plain_eps(R, n, d, i);
-            assert_near(eps[i], want, 2e-7 * want);
+            assert_near(cpl_f32(eps)[i], want, 2e-7 * want);
         }
-        if (equal_to_first >= 0) assert_true(eps[0] == 0 && eps[equal_to_first] == 0);
-        if (zero_row >= 0) assert_true(eps[zero_row] == 0);
+        if (equal_to_first >= 0)
+            assert_true(cpl_f32(eps)[0] == 0 && cpl_f32(eps)[equal_to_first] == 0);
+        if (zero_row >= 0) assert_true(cpl_f32(eps)[zero_row] == 0);
     }
 }
 
@@ -76,9 +64,9 @@ TEST(noise)
     cpl_rng_key key = {.seed = 3, .step = 9, .layer = 1, .stream = CPL_STREAM_NOISE};
     for (int i = 0; i < N; i++) eps[i] = 0.1f * (float)i;
     for (int k = 0; k < 3; k++) {
-        cpl_backend be = backend(k + 1);
-        be.ops->erc.noise(&be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
-                          cpl_tensor_1d(eps, CPL_F32, N), key, k == 2 ? 1 : 0);
+        cpl_backend *be = backend(k + 1);
+        be->ops->erc.noise(be, cpl_tensor_2d(delta[k], CPL_F32, N, D),
+                           cpl_tensor_1d(eps, CPL_F32, N), key, k == 2 ? 1 : 0);
     }
     assert_memory_equal(delta[0], delta[1], sizeof delta[0]);
     assert_memory_not_equal(delta[0], delta[2], sizeof delta[0]);
@@ -94,36 +82,36 @@ TEST(noise)
 
 /* ---- the phases ---- */
 
-enum { MOST = 40 * 40 * 40 };
-
+/* Outputs are [n,n], [n], [n,d], [n,D,d] and [2,n]. */
 typedef struct run {
-    float M[40 * 40], diagonal[40], dR[40 * 40], dw[MOST];
-    int32_t violations[80];
+    cpl_tensor M, diagonal, dR, dw, violations;
     double loss;
 } run;
 
 typedef struct problem {
     int64_t n, d, D;
-    float R[40 * 40], w[MOST];
+    cpl_tensor R, w; /* [n,d], [n*D,d] */
 } problem;
 
-static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
+static run solve(const problem *p, double alpha, int n_threads, bool whole)
 {
-    memset(r, 0, sizeof *r);
+    run r                   = {new_tensor(CPL_F32, p->n, p->n), new_1d(CPL_F32, p->n),
+                               new_tensor(CPL_F32, p->n, p->d), new_tensor(CPL_F32, p->n * p->D, p->d),
+                               new_tensor(CPL_I32, 2, p->n),    0};
     const cpl_host_ops *ops = cpl_cpu_on_host();
     cpl_erc_host_job job    = {.n = p->n, .d = p->d, .D = p->D, .i1 = p->n, .j1 = p->n};
     job.alpha               = alpha;
     job.weight              = 1;
-    job.R                   = p->R;
-    job.gate                = (cpl_erc_weights){.data = p->w, .step = p->d * p->D, .stride = p->d};
-    job.dgate               = (cpl_erc_grads){.data = r->dw, .step = p->d * p->D, .stride = p->d};
-    job.dR                  = r->dR;
-    job.M                   = r->M;
-    job.diagonal            = r->diagonal;
-    job.violations          = r->violations;
-    job.n_threads           = n_threads;
-    job.scratch_bytes       = ops->erc_job_bytes(&job);
-    job.scratch             = cpl_alloc(job.scratch_bytes);
+    job.R                   = cpl_f32(p->R);
+    job.gate       = (cpl_erc_weights){.data = cpl_f32(p->w), .step = p->d * p->D, .stride = p->d};
+    job.dgate      = (cpl_erc_grads){.data = cpl_f32(r.dw), .step = p->d * p->D, .stride = p->d};
+    job.dR         = cpl_f32(r.dR);
+    job.M          = cpl_f32(r.M);
+    job.diagonal   = cpl_f32(r.diagonal);
+    job.violations = cpl_i32(r.violations);
+    job.n_threads  = n_threads;
+    job.scratch_bytes = ops->erc_job_bytes(&job);
+    job.scratch       = cpl_alloc(job.scratch_bytes);
     memset(job.scratch, 0xff, job.scratch_bytes);
     if (whole) {
         ops->erc_run_local(&job);
@@ -132,52 +120,45 @@ static void solve(run *r, problem *p, double alpha, int n_threads, bool whole)
         ops->erc_sweep(&job);
         ops->erc_add_diagonal(&job);
     }
-    r->loss = job.loss;
+    r.loss = job.loss;
     cpl_free(job.scratch);
-}
-
-static void assert_close(const float *a, const float *b, int64_t count)
-{
-    double off = 0, norm = 0;
-    for (int64_t i = 0; i < count; i++) {
-        off += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
-        norm += (double)a[i] * a[i];
-    }
-    assert_true(sqrt(off) <= 1e-6 * sqrt(norm));
+    return r;
 }
 
 /* Returns how many hinges were active. */
-static int64_t both_ways(problem *p, double alpha)
+static int64_t both_ways(problem p, double alpha)
 {
-    static run one, three;
     int64_t active = 0;
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
-        solve(&one, p, alpha, n_threads, true);
-        solve(&three, p, alpha, n_threads, false);
-        assert_memory_equal(one.M, three.M, sizeof one.M);
-        assert_memory_equal(one.diagonal, three.diagonal, sizeof one.diagonal);
-        assert_memory_equal(one.violations, three.violations, sizeof one.violations);
-        for (int64_t j = 0; j < p->n; j++) assert_true(one.M[j * p->n + j] == one.diagonal[j]);
+        const run one   = solve(&p, alpha, n_threads, true);
+        const run three = solve(&p, alpha, n_threads, false);
+        assert_same_bits(one.M, three.M);
+        assert_same_bits(one.diagonal, three.diagonal);
+        assert_same_bits(one.violations, three.violations);
+        for (int64_t j = 0; j < p.n; j++)
+            assert_true(cpl_f32(one.M)[j * p.n + j] == cpl_f32(one.diagonal)[j]);
         assert_true(one.loss == three.loss);
-        assert_close(one.dR, three.dR, p->n * p->d);
-        assert_close(one.dw, three.dw, p->n * p->d * p->D);
+        assert_close("dR", three.dR, doubles_of(one.dR), 1e-6, 0);
+        assert_close("dw", three.dw, doubles_of(one.dw), 1e-6, 0);
+        if (n_threads == 3)
+            for (int64_t i = 0; i < 2 * p.n; i++) active += cpl_i32(one.violations)[i];
     }
-    for (int64_t i = 0; i < 2 * p->n; i++) active += one.violations[i];
     return active;
 }
 
 /* Each expert answers its own row by `strength` more than the others. */
-static problem *problem_of(int64_t n, int64_t d, int64_t D, float strength)
+static problem problem_of(int64_t n, int64_t d, int64_t D, float strength)
 {
-    static problem p;
-    p.n = n;
-    p.d = d;
-    p.D = D;
-    fill_normal(p.R, n * d, 1, 1);
-    fill_normal(p.w, n * d * D, 0.3f, 2);
-    for (int64_t r = 0; r < n * D; r++)
-        for (int64_t k = 0; k < d; k++) p.w[r * d + k] += strength * p.R[r / D * d + k];
-    return &p;
+    problem p = {n, d, D, normal_2d(n, d, 1), normal_2d(n * D, d, 0.3f)};
+    for (int64_t i = 0; i < n * D * d; i++)
+        cpl_f32(p.w)[i] += strength * cpl_f32(p.R)[i / (D * d) * d + i % d];
+    return p;
+}
+
+/* Makes expert `e` of `p` answer hardly at all. */
+static void weaken(problem *p, int64_t e)
+{
+    for (int64_t i = 0; i < p->D * p->d; i++) cpl_f32(p->w)[e * p->D * p->d + i] *= 1e-3f;
 }
 
 TEST(whole_is_the_three_phases)
@@ -194,21 +175,19 @@ TEST(whole_is_the_three_phases)
 TEST(a_weak_row_pulls_late)
 {
     for (int weak = 0; weak < 20; weak += 19) {
-        problem *p = problem_of(20, 40, 30, 5);
-        for (int64_t i = 0; i < p->D * p->d; i++) p->w[weak * p->D * p->d + i] *= 1e-3f;
-        static run one;
+        problem p = problem_of(20, 40, 30, 5);
+        weaken(&p, weak);
         both_ways(p, 1);
-        solve(&one, p, 1, 2, true);
-        assert_true(one.violations[weak] > 10);
-        for (int j = 0; j < 20; j++) assert_true(j == weak || one.violations[20 + j] == 0);
+        const int32_t *violations = cpl_i32(solve(&p, 1, 2, true).violations);
+        assert_true(violations[weak] > 10);
+        for (int j = 0; j < 20; j++) assert_true(j == weak || violations[20 + j] == 0);
     }
 }
 
 /* Two and three rows that pull late together: the panels of chosen rows. */
 TEST(some_weak_rows_pull_late)
 {
-    problem *p = problem_of(36, 24, 30, 5);
-    for (int64_t e = 10; e < 13; e++)
-        for (int64_t i = 0; i < p->D * p->d; i++) p->w[e * p->D * p->d + i] *= 1e-3f;
+    problem p = problem_of(36, 24, 30, 5);
+    for (int64_t e = 10; e < 13; e++) weaken(&p, e);
     assert_true(both_ways(p, 1) > 60);
 }
