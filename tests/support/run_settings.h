@@ -37,6 +37,28 @@ static inline void drop(cpl_settings *settings)
     cpl_settings_free(settings, sections, CPL_N_SECTIONS);
 }
 
+/* The settings of the test that runs, until drop_all. */
+static struct {
+    cpl_settings at[64];
+    int count;
+} all_settings;
+
+/* Returns default settings that last until drop_all. */
+static inline cpl_settings *new_settings(void)
+{
+    assert_true(all_settings.count < (int)(sizeof all_settings.at / sizeof *all_settings.at));
+    all_settings.at[all_settings.count] = default_settings();
+    return &all_settings.at[all_settings.count++];
+}
+
+/* A teardown of cmocka. */
+static inline int drop_all(void **state)
+{
+    (void)state;
+    while (all_settings.count > 0) drop(&all_settings.at[--all_settings.count]);
+    return 0;
+}
+
 /* The path of a run in a fresh folder; it is not there yet. */
 static inline const char *fresh_run(void)
 {

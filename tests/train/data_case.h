@@ -28,6 +28,7 @@ static inline int fresh_folder(void **state)
 }
 
 TESTS_DO(before_each, fresh_folder);
+TESTS_DO(after_each, drop_all);
 
 /* Token t of every sequence but the first. */
 static inline int id_at(int t)
@@ -47,15 +48,15 @@ static inline const char *shard(const char *name, int n_sequences)
 }
 
 /* A run over `train`, or over nothing if that is NULL. */
-static inline cpl_settings settings_of(const char *train)
+static inline cpl_settings *settings_of(const char *train)
 {
-    cpl_settings settings = default_settings();
-    set(&settings, "data.seq_len=8");
-    set(&settings, "data.batch_tokens=32");
-    set(&settings, "data.token_type=uint16");
-    set(&settings, "data.eos=0");
-    set(&settings, "train.seed=6198");
-    if (train) set_data(&settings, "train", train);
+    cpl_settings *settings = new_settings();
+    set(settings, "data.seq_len=8");
+    set(settings, "data.batch_tokens=32");
+    set(settings, "data.token_type=uint16");
+    set(settings, "data.eos=0");
+    set(settings, "train.seed=6198");
+    if (train) set_data(settings, "train", train);
     return settings;
 }
 

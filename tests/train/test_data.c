@@ -50,16 +50,15 @@ TEST(an_epoch_is_a_shuffle_of_all_sequences)
     uint32_t order[SEQUENCES];
     cpl_train_data data;
     for (int of_data = 0; of_data < 2; of_data++) { /* data.seed goes before train.seed */
-        cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-        if (of_data) set(&settings, "data.seed=7");
-        assert_ok(open_data(&data, &settings, NULL));
+        cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+        if (of_data) set(settings, "data.seed=7");
+        assert_ok(open_data(&data, settings, NULL));
         assert_int_equal(data.train->steps_per_epoch, STEPS);
         for (int64_t epoch = 0; epoch < 3; epoch++) {
             shuffled_order(order, (uint64_t)(seeds[of_data] + epoch));
             assert_epoch(&data, epoch, order);
         }
         cpl_train_data_close(&data);
-        drop(&settings);
     }
 }
 
@@ -69,13 +68,12 @@ TEST(without_shuffle_an_epoch_begins_anew)
 {
     uint32_t order[SEQUENCES];
     cpl_train_data data;
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    set(&settings, "data.shuffle=false");
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    set(settings, "data.shuffle=false");
     plain_order(order);
-    assert_ok(open_data(&data, &settings, NULL));
+    assert_ok(open_data(&data, settings, NULL));
     for (int64_t epoch = 0; epoch < 2; epoch++) assert_epoch(&data, epoch, order);
     cpl_train_data_close(&data);
-    drop(&settings);
 }
 
 /* What a run that goes on at `step` reads is what a run from the beginning reads there. */
@@ -84,9 +82,9 @@ TEST(any_step_can_be_the_first)
     enum { LAST = 2 * STEPS + 3 };
     static rows through[LAST];
     cpl_train_data data;
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    set(&settings, "data.document_mask=true");
-    assert_ok(open_data(&data, &settings, NULL));
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    set(settings, "data.document_mask=true");
+    assert_ok(open_data(&data, settings, NULL));
     for (int64_t step = 0; step < LAST; step++) through[step] = step_of(&data, step);
     for (int64_t step = LAST - 1; step >= 0; step -= 3) { /* backwards, over the ends of epochs */
         rows again = step_of(&data, step);
@@ -94,14 +92,13 @@ TEST(any_step_can_be_the_first)
     }
     cpl_train_data_close(&data);
     for (int64_t first = 0; first < LAST; first++) {
-        assert_ok(open_data(&data, &settings, NULL));
+        assert_ok(open_data(&data, settings, NULL));
         for (int64_t step = first; step < first + 2 && step < LAST; step++) {
             rows again = step_of(&data, step);
             assert_memory_equal(&again, &through[step], sizeof again);
         }
         cpl_train_data_close(&data);
     }
-    drop(&settings);
 }
 
 /* Behind an end of text a document begins, with data.document_mask. */
@@ -109,14 +106,13 @@ TEST(documents_begin_behind_an_end_of_text)
 {
     cpl_train_data data;
     for (int masked = 0; masked < 2; masked++) {
-        cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-        set(&settings, masked ? "data.document_mask=true" : "data.document_mask=false");
-        assert_ok(open_data(&data, &settings, NULL));
+        cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+        set(settings, masked ? "data.document_mask=true" : "data.document_mask=false");
+        assert_ok(open_data(&data, settings, NULL));
         rows r = step_of(&data, 0);
         for (int i = 0; i < BATCH * T; i++)
             assert_int_equal(r.doc_start[i], masked && i % T > EOS_AT ? EOS_AT + 1 : 0);
         cpl_train_data_close(&data);
-        drop(&settings);
     }
 }
 
@@ -130,19 +126,18 @@ TEST(repeats_are_filtered_in_training_alone)
     uint16_t ids[LONG];
     for (int i = 0; i < LONG; i++) ids[i] = 5;
     write_bytes(in_folder(folder, "same.npy"), ids, sizeof ids);
-    cpl_settings settings = settings_of(in_folder(folder, "same.npy"));
-    set_data(&settings, "validation", in_folder(folder, "same.npy"));
-    set(&settings, "data.seq_len=32");
+    cpl_settings *settings = settings_of(in_folder(folder, "same.npy"));
+    set_data(settings, "validation", in_folder(folder, "same.npy"));
+    set(settings, "data.seq_len=32");
     for (int filtered = 0; filtered < 2; filtered++) {
-        set(&settings, filtered ? "data.filter_repeats=true" : "data.filter_repeats=false");
-        assert_ok(open_data(&data, &settings, NULL));
+        set(settings, filtered ? "data.filter_repeats=true" : "data.filter_repeats=false");
+        assert_ok(open_data(&data, settings, NULL));
         assert_int_equal(step_of(&data, 0).n_targets, filtered ? 0 : LONG - 1);
         cpl_batch batch = into(&r);
         assert_ok(cpl_loader_eval_batch(data.held_out, 0, 0, 0, &batch));
         assert_int_equal(batch.n_targets, LONG - 1);
         cpl_train_data_close(&data);
     }
-    drop(&settings);
 }
 
 TEST(weights_change_how_often_a_source_is_read)
@@ -153,9 +148,9 @@ TEST(weights_change_how_often_a_source_is_read)
     assert_int_equal(mkdir(in_folder(folder, "twice"), 0700), 0);
     assert_int_equal(mkdir(in_folder(folder, "once"), 0700), 0);
     snprintf(paths, sizeof paths, "[%s, %s]", shard("twice/a.npy", 8), shard("once/a.npy", 16));
-    cpl_settings settings = settings_of(paths);
-    set(&settings, "data.weights={twice: 2}");
-    assert_ok(open_data(&data, &settings, NULL));
+    cpl_settings *settings = settings_of(paths);
+    set(settings, "data.weights={twice: 2}");
+    assert_ok(open_data(&data, settings, NULL));
     assert_int_equal(data.train->steps_per_epoch, (2 * 8 + 16) / BATCH);
     for (int64_t step = 0; step < (2 * 8 + 16) / BATCH; step++) {
         rows r = step_of(&data, step);
@@ -163,7 +158,6 @@ TEST(weights_change_how_often_a_source_is_read)
     }
     for (int k = 0; k < 16; k++) assert_int_equal(seen[k], k < 8 ? 3 : 1);
     cpl_train_data_close(&data);
-    drop(&settings);
 }
 
 /* ---- held-out data ---- */
@@ -175,11 +169,11 @@ TEST(held_out_data_is_read_in_its_order)
     enum { MICRO = 3, BATCHES = (HELD_OUT + MICRO - 1) / MICRO };
     rows r;
     cpl_train_data data;
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    set_data(&settings, "validation", shard("held.npy", HELD_OUT));
-    set(&settings, "data.document_mask=true");
-    set(&settings, "train.micro_batch=3");
-    assert_ok(open_data(&data, &settings, NULL));
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    set_data(settings, "validation", shard("held.npy", HELD_OUT));
+    set(settings, "data.document_mask=true");
+    set(settings, "train.micro_batch=3");
+    assert_ok(open_data(&data, settings, NULL));
     assert_int_equal(cpl_loader_eval_batches(data.held_out, 0, 0), BATCHES);
     for (int64_t index = 0; index < BATCHES; index++) {
         cpl_batch batch = into(&r);
@@ -194,20 +188,18 @@ TEST(held_out_data_is_read_in_its_order)
         }
     }
     cpl_train_data_close(&data);
-    drop(&settings);
 }
 
 TEST(without_validation_there_is_none)
 {
     cpl_train_data data;
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    assert_ok(open_data(&data, &settings, NULL));
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    assert_ok(open_data(&data, settings, NULL));
     assert_true(!data.held_out && !data.held_out_shards && !data.tokenizer);
     assert_int_equal(data.eos, 0);
     assert_int_equal(data.vocab_size, 0); /* flat files do not name it */
     cpl_train_data_close(&data);
     assert_null(data.train);
-    drop(&settings);
 }
 
 /* ---- what is refused ---- */
@@ -215,21 +207,20 @@ TEST(without_validation_there_is_none)
 TEST(too_little_data_is_refused)
 {
     cpl_train_data data;
-    cpl_settings batch = settings_of(shard("batch.npy", BATCH));
-    cpl_settings less  = settings_of(shard("less.npy", BATCH - 1));
-    cpl_settings none  = settings_of(shard("none.npy", 0));
-    cpl_settings unset = settings_of(NULL);
-    assert_ok(open_data(&data, &batch, NULL)); /* just enough: every step is an epoch */
+    cpl_settings *batch = settings_of(shard("batch.npy", BATCH));
+    cpl_settings *less  = settings_of(shard("less.npy", BATCH - 1));
+    cpl_settings *none  = settings_of(shard("none.npy", 0));
+    cpl_settings *unset = settings_of(NULL);
+    assert_ok(open_data(&data, batch, NULL)); /* just enough: every step is an epoch */
     assert_int_equal(data.train->steps_per_epoch, 1);
     cpl_train_data_close(&data);
     refused("the training data is too short for one batch: its 24 tokens give 3 sequences of 8 "
             "per epoch, a batch needs 4 (32 tokens)",
-            &less);
-    refused("none.npy: 0 tokens in 1 files give no sequence of 8 tokens", &none);
-    refused("data.train is not set", &unset);
-    set_data(&batch, "validation", in_folder(folder, "none.npy"));
-    refused("none.npy: 0 tokens", &batch);
-    drop(&batch), drop(&less), drop(&none), drop(&unset);
+            less);
+    refused("none.npy: 0 tokens in 1 files give no sequence of 8 tokens", none);
+    refused("data.train is not set", unset);
+    set_data(batch, "validation", in_folder(folder, "none.npy"));
+    refused("none.npy: 0 tokens", batch);
 }
 
 /* A vocabulary that the shards do not name is the model's. */
@@ -237,10 +228,10 @@ TEST(ids_are_bounded_by_the_model)
 {
     rows r;
     cpl_train_data data;
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    set(&settings, "data.shuffle=false");
-    set_data(&settings, "validation", shard("held.npy", HELD_OUT));
-    assert_ok(open_data(&data, &settings, NULL));
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    set(settings, "data.shuffle=false");
+    set_data(settings, "validation", shard("held.npy", HELD_OUT));
+    assert_ok(open_data(&data, settings, NULL));
     cpl_train_data_bound_ids(&data, FIRST_ID + BATCH);
     step_of(&data, 0);
     cpl_batch batch = into(&r);
@@ -250,5 +241,4 @@ TEST(ids_are_bounded_by_the_model)
     cpl_train_data_bound_ids(&data, FIRST_ID + SEQUENCES); /* too late: there is a bound */
     assert_fails(CPL_ERR_INPUT, "a.npy", cpl_loader_batch(data.train, 1, &batch));
     cpl_train_data_close(&data);
-    drop(&settings);
 }

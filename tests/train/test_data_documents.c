@@ -37,12 +37,12 @@ static const char *tokenizer_file(void)
     return path;
 }
 
-static cpl_settings settings_of_documents(const char *train)
+static cpl_settings *settings_of_documents(const char *train)
 {
-    cpl_settings settings = settings_of(train);
-    set(&settings, "data.eos=unset");
-    set(&settings, "data.token_type=auto");
-    set_data(&settings, "tokenizer", tokenizer_file());
+    cpl_settings *settings = settings_of(train);
+    set(settings, "data.eos=unset");
+    set(settings, "data.token_type=auto");
+    set_data(settings, "tokenizer", tokenizer_file());
     return settings;
 }
 
@@ -80,13 +80,13 @@ TEST(runs_at_once_share_what_one_encodes)
 {
     enum { RUNS = 4 };
     pid_t child[RUNS];
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
-    set_data(&settings, "cache", in_folder(folder, "cache"));
-    set(&settings, "compute.threads=1");
+    cpl_settings *settings = settings_of_documents(documents("d.jsonl", 400));
+    set_data(settings, "cache", in_folder(folder, "cache"));
+    set(settings, "compute.threads=1");
     for (int i = 0; i < RUNS; i++) {
         assert_true((child[i] = fork()) >= 0);
         cpl_train_data data;
-        if (child[i] == 0) _exit(open_data(&data, &settings, NULL) == CPL_OK ? 0 : 1);
+        if (child[i] == 0) _exit(open_data(&data, settings, NULL) == CPL_OK ? 0 : 1);
     }
     for (int i = 0; i < RUNS; i++) {
         int ended = 0;
@@ -94,25 +94,23 @@ TEST(runs_at_once_share_what_one_encodes)
         assert_int_equal(ended, 0);
     }
     assert_int_equal(made_in("cache"), 1);
-    drop(&settings);
 }
 
 TEST(documents_are_encoded_once)
 {
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
-    assert_true(encodes(&settings));
+    cpl_settings *settings = settings_of_documents(documents("d.jsonl", 40));
+    assert_true(encodes(settings));
     assert_int_equal(made_in("run/tokens"), 1);
-    assert_false(encodes(&settings));
+    assert_false(encodes(settings));
     documents("d.jsonl", 41); /* other documents of the same name */
-    assert_true(encodes(&settings));
+    assert_true(encodes(settings));
     assert_int_equal(made_in("run/tokens"), 2);
-    set(&settings, "data.strip=false"); /* read in another way */
-    assert_true(encodes(&settings));
-    set_data(&settings, "cache", in_folder(folder, "cache"));
-    assert_true(encodes(&settings));
+    set(settings, "data.strip=false"); /* read in another way */
+    assert_true(encodes(settings));
+    set_data(settings, "cache", in_folder(folder, "cache"));
+    assert_true(encodes(settings));
     assert_int_equal(made_in("cache"), 1);
     assert_int_equal(made_in("run/tokens"), 3);
-    drop(&settings);
 }
 
 /* One of two ranks that open the data. */
@@ -142,9 +140,9 @@ static void open_as_rank(void *context, cpl_group *world)
 TEST(ranks_share_the_encoding)
 {
     cpl_train_data alone;
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 400));
-    opener o[2]           = {{.settings = &settings}, {.settings = &settings}};
-    assert_ok(open_data(&alone, &settings, NULL));
+    cpl_settings *settings = settings_of_documents(documents("d.jsonl", 400));
+    opener o[2]            = {{.settings = settings}, {.settings = settings}};
+    assert_ok(open_data(&alone, settings, NULL));
     cpl_thread_ranks_run(2, open_as_rank, o, sizeof *o);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(o[i].status, CPL_OK);
@@ -154,7 +152,6 @@ TEST(ranks_share_the_encoding)
     assert_true(o[1].sent > 144 * 10 * (int64_t)sizeof(int32_t)); /* ids of 144 documents */
     assert_int_equal(made_in("ranks/tokens"), 1);
     cpl_train_data_close(&alone);
-    drop(&settings);
 }
 
 /* The ids that a run trains on are those of the documents in their order, an end of text after
@@ -164,11 +161,11 @@ TEST(documents_are_read_as_their_tokens)
     cpl_train_data data;
     cpl_encoder *encoder;
     int32_t want[4096];
-    int64_t n_ids         = 0;
-    cpl_ids ids           = {0};
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
-    set(&settings, "data.shuffle=false");
-    assert_ok(open_data(&data, &settings, NULL));
+    int64_t n_ids          = 0;
+    cpl_ids ids            = {0};
+    cpl_settings *settings = settings_of_documents(documents("d.jsonl", 40));
+    set(settings, "data.shuffle=false");
+    assert_ok(open_data(&data, settings, NULL));
     assert_ok(cpl_encoder_init(&encoder, data.tokenizer, false));
     for (int i = 0; i < 40; i += 2) { /* the files are by source: s0 comes first */
         char document[100];
@@ -189,7 +186,6 @@ TEST(documents_are_read_as_their_tokens)
     cpl_encoder_free(encoder);
     cpl_ids_free(&ids);
     cpl_train_data_close(&data);
-    drop(&settings);
 }
 
 /* ---- which data it was ---- */
@@ -214,45 +210,42 @@ static char *identity(const cpl_settings *settings, const char *member)
 
 TEST(the_data_have_names)
 {
-    cpl_settings settings = settings_of(shard("a.npy", SEQUENCES));
-    const char *first     = identity(&settings, "data");
-    assert_string_equal(identity(&settings, "held_out"), "null");
-    assert_string_equal(identity(&settings, "tokenizer"), "null");
-    assert_string_equal(identity(&settings, "data"), first);
-    set_data(&settings, "validation", shard("held.npy", HELD_OUT));
-    const char *held_out = identity(&settings, "held_out");
-    assert_string_equal(identity(&settings, "data"), first);
-    set_data(&settings, "validation", shard("moved.npy", HELD_OUT)); /* the same ids elsewhere */
-    assert_string_equal(identity(&settings, "held_out"), held_out);
+    cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
+    const char *first      = identity(settings, "data");
+    assert_string_equal(identity(settings, "held_out"), "null");
+    assert_string_equal(identity(settings, "tokenizer"), "null");
+    assert_string_equal(identity(settings, "data"), first);
+    set_data(settings, "validation", shard("held.npy", HELD_OUT));
+    const char *held_out = identity(settings, "held_out");
+    assert_string_equal(identity(settings, "data"), first);
+    set_data(settings, "validation", shard("moved.npy", HELD_OUT)); /* the same ids elsewhere */
+    assert_string_equal(identity(settings, "held_out"), held_out);
     shard("moved.npy", HELD_OUT - 1);
-    assert_string_not_equal(identity(&settings, "held_out"), held_out);
-    set_data(&settings, "tokenizer", tokenizer_file());
-    assert_string_not_equal(identity(&settings, "tokenizer"), "null");
+    assert_string_not_equal(identity(settings, "held_out"), held_out);
+    set_data(settings, "tokenizer", tokenizer_file());
+    assert_string_not_equal(identity(settings, "tokenizer"), "null");
     shard("a.npy", SEQUENCES - 1);
-    assert_string_not_equal(identity(&settings, "data"), first);
-    drop(&settings);
+    assert_string_not_equal(identity(settings, "data"), first);
 }
 
 /* ---- what is refused ---- */
 
 TEST(documents_need_a_tokenizer)
 {
-    cpl_settings train = settings_of(documents("d.jsonl", 3));
-    cpl_settings other = settings_of(shard("a.npy", SEQUENCES));
-    refused("data.tokenizer is not set, but ", &train);
-    set_data(&other, "validation", in_folder(folder, "d.jsonl"));
-    refused("d.jsonl contains documents, not token shards", &other);
-    drop(&train), drop(&other);
+    cpl_settings *train = settings_of(documents("d.jsonl", 3));
+    cpl_settings *other = settings_of(shard("a.npy", SEQUENCES));
+    refused("data.tokenizer is not set, but ", train);
+    set_data(other, "validation", in_folder(folder, "d.jsonl"));
+    refused("d.jsonl contains documents, not token shards", other);
 }
 
 /* Nothing of a corpus without text stays behind, not even the folder of the run. */
 TEST(an_empty_corpus_leaves_nothing)
 {
     write_string(in_folder(folder, "empty.jsonl"), "{\"text\": \" \"}\n");
-    cpl_settings settings = settings_of_documents(in_folder(folder, "empty.jsonl"));
-    refused("the corpus is empty", &settings);
+    cpl_settings *settings = settings_of_documents(in_folder(folder, "empty.jsonl"));
+    refused("the corpus is empty", settings);
     assert_int_not_equal(access(in_folder(folder, "run"), F_OK), 0);
-    drop(&settings);
 }
 
 /* One allocation fails, each of the first 64 and some later ones. A sentence comes back, nothing
@@ -260,19 +253,19 @@ TEST(an_empty_corpus_leaves_nothing)
 TEST(runs_out_of_memory_in_words)
 {
     cpl_train_data data;
-    cpl_settings settings = settings_of_documents(documents("d.jsonl", 40));
+    cpl_settings *settings = settings_of_documents(documents("d.jsonl", 40));
     int tries = 0, failures = 0;
-    set_data(&settings, "validation", shard("held.npy", HELD_OUT));
-    set(&settings, "compute.threads=1");
+    set_data(settings, "validation", shard("held.npy", HELD_OUT));
+    set(settings, "compute.threads=1");
     int64_t before = cpl_alloc_count();
-    assert_ok(open_data(&data, &settings, NULL));
+    assert_ok(open_data(&data, settings, NULL));
     int64_t count = cpl_alloc_count() - before, held = cpl_alloc_in_use();
     cpl_train_data_close(&data);
     held -= cpl_alloc_in_use(); /* by the data */
     for (int64_t n = 1, closed = cpl_alloc_in_use(); n <= count; n += 1 + n / 64) {
         cpl_folder_remove(in_folder(folder, "run"));
         cpl_alloc_fail_at(n);
-        cpl_status status = open_data(&data, &settings, NULL);
+        cpl_status status = open_data(&data, settings, NULL);
         cpl_alloc_fail_at(0);
         assert_true(status == CPL_OK || status == CPL_ERR_MEMORY);
         assert_true(status == CPL_OK || strlen(cpl_last_error()) > 0);
@@ -282,5 +275,4 @@ TEST(runs_out_of_memory_in_words)
         assert_in_range(made_in("run/tokens"), status == CPL_OK, 1);
     }
     assert_true(count > 200 && failures == tries);
-    drop(&settings);
 }

@@ -20,6 +20,8 @@ static const char *const base[] =
          "train.lr=1e-2", "checkpoint.every=2", "eval.every=3", "log.every=1", "compute.dtype=f32",
          "compute.threads=2");
 
+TESTS_DO(after_each, drop_all);
+
 /* The same file for all runs. */
 static const char *ids_file(void)
 {
@@ -28,12 +30,12 @@ static const char *ids_file(void)
     return path;
 }
 
-static cpl_settings settings_of(const char *extra)
+static cpl_settings *settings_of(const char *extra)
 {
-    cpl_settings settings = default_settings();
-    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(&settings, base[i]);
-    set_data(&settings, "train", ids_file());
-    if (extra) set(&settings, extra);
+    cpl_settings *settings = new_settings();
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(settings, base[i]);
+    set_data(settings, "train", ids_file());
+    if (extra) set(settings, extra);
     return settings;
 }
 
@@ -109,12 +111,12 @@ static cpl_status train(heard *h, const char *run, cpl_settings *settings,
 
 TEST(one_run)
 {
-    const char *run       = fresh_run();
-    heard h               = {0};
-    cpl_settings settings = settings_of(NULL);
+    const char *run        = fresh_run();
+    heard h                = {0};
+    cpl_settings *settings = settings_of(NULL);
     cpl_train_outcome outcome;
     json_t *start = NULL;
-    assert_ok(train(&h, run, &settings, NULL, &outcome));
+    assert_ok(train(&h, run, settings, NULL, &outcome));
     assert_int_equal(outcome.step, STEPS);
     assert_false(outcome.stopped || h.out_of_order);
     assert_int_equal(h.approved, 1);
@@ -131,7 +133,6 @@ TEST(one_run)
     assert_int_equal(json_array_size(json_object_get(start, "erc_clean")), 2);
     json_decref(start);
     assert_int_equal(access(in_folder(run, "last/model.safetensors"), F_OK), 0);
-    drop(&settings);
 }
 
 /* Two runs of six steps, one of which was cut after four: the same losses, bit for bit. */
@@ -139,49 +140,44 @@ TEST(a_run_goes_on)
 {
     const char *run = fresh_run();
     heard whole = {0}, first = {0}, second = {0};
-    cpl_settings all = settings_of(NULL), part = settings_of("train.steps=6");
-    cpl_settings more = settings_of(NULL);
+    cpl_settings *all = settings_of(NULL), *part = settings_of("train.steps=6");
+    cpl_settings *more = settings_of(NULL);
     cpl_train_outcome outcome;
-    assert_ok(train(&whole, run, &all, NULL, &outcome));
+    assert_ok(train(&whole, run, all, NULL, &outcome));
     run = fresh_run();
-    assert_ok(train(&first, run, &part, NULL, &outcome));
+    assert_ok(train(&first, run, part, NULL, &outcome));
     /* back to step 4, as a run that was killed after it */
     char command[600];
     snprintf(command, sizeof command, "cd '%s' && rm -r step-000006 && ln -sfn step-000004 last",
              run);
     assert_int_equal(system(command), 0);
-    assert_ok(train(&second, run, &more, &part, &outcome));
+    assert_ok(train(&second, run, more, part, &outcome));
     assert_int_equal(second.first_step, 5);
     assert_int_equal(second.stepped, 2);
     for (int step = 5; step <= STEPS; step++)
         assert_memory_equal(&second.loss[step], &whole.loss[step], sizeof(double));
-    drop(&all);
-    drop(&part);
-    drop(&more);
 }
 
 TEST(what_is_not_approved_leaves_nothing)
 {
-    const char *run       = fresh_run();
-    heard h               = {.verdict = CPL_ERR_MEMORY};
-    cpl_settings settings = settings_of(NULL);
+    const char *run        = fresh_run();
+    heard h                = {.verdict = CPL_ERR_MEMORY};
+    cpl_settings *settings = settings_of(NULL);
     cpl_train_outcome outcome;
-    assert_fails(CPL_ERR_MEMORY, "not approved", train(&h, run, &settings, NULL, &outcome));
+    assert_fails(CPL_ERR_MEMORY, "not approved", train(&h, run, settings, NULL, &outcome));
     assert_int_not_equal(access(run, F_OK), 0);
     assert_int_equal(h.began + h.stepped + h.n_saved, 0);
-    drop(&settings);
 }
 
 /* A file of ids does not name its vocabulary: the model's is the bound. */
 TEST(ids_beyond_the_model_are_refused)
 {
-    const char *run       = fresh_run();
-    heard h               = {0};
-    cpl_settings settings = settings_of("model.vocab_size=32");
+    const char *run        = fresh_run();
+    heard h                = {0};
+    cpl_settings *settings = settings_of("model.vocab_size=32");
     cpl_train_outcome outcome;
-    assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
+    assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, settings, NULL, &outcome));
     assert_int_equal(h.stepped, 0);
-    drop(&settings);
 }
 
 /* Step n reads batch n - 1: the one with an id that is not in the vocabulary ends the run. */
@@ -189,15 +185,14 @@ TEST(a_step_reads_its_batch)
 {
     cpl_train_outcome outcome;
     for (int step = 1; step <= STEPS; step++) {
-        const char *run       = fresh_run();
-        heard h               = {0};
-        cpl_settings settings = settings_of("data.shuffle=false");
-        set_data(&settings, "train",
+        const char *run        = fresh_run();
+        heard h                = {0};
+        cpl_settings *settings = settings_of("data.shuffle=false");
+        set_data(settings, "train",
                  learnable_ids(TOKENS, VOCABULARY, (step - 1) * BATCH_TOKENS + 7));
-        assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, &settings, NULL, &outcome));
+        assert_fails(CPL_ERR_INPUT, "ids.npy", train(&h, run, settings, NULL, &outcome));
         assert_int_equal(h.stepped, step - 1);
         assert_int_equal(outcome.step, step - 1);
-        drop(&settings);
     }
 }
 
@@ -207,12 +202,12 @@ TEST(steps_that_are_not_finite_are_skipped)
 {
     const char *run = fresh_run();
     char line[4096];
-    heard h               = {0};
-    cpl_settings settings = settings_of("z.weight=1e300");
+    heard h                = {0};
+    cpl_settings *settings = settings_of("z.weight=1e300");
     cpl_train_outcome outcome;
-    set(&settings, "train.max_skipped=3");
-    set(&settings, "checkpoint.every=1");
-    assert_fails(CPL_ERR_INPUT, "3 steps in a row", train(&h, run, &settings, NULL, &outcome));
+    set(settings, "train.max_skipped=3");
+    set(settings, "checkpoint.every=1");
+    assert_fails(CPL_ERR_INPUT, "3 steps in a row", train(&h, run, settings, NULL, &outcome));
     assert_non_null(strstr(cpl_last_error(), "no checkpoint was saved yet"));
     assert_int_equal(h.stepped, 3);
     assert_int_equal(h.n_saved, 0);
@@ -225,24 +220,22 @@ TEST(steps_that_are_not_finite_are_skipped)
         json_decref(metrics);
     }
     fclose(file);
-    drop(&settings);
 }
 
 /* Work of the next step is given while the backend still has some of this one. The last step also waits
  * for its figures and for held-out loss. */
 TEST(a_step_waits_once)
 {
-    const char *run       = fresh_run();
-    heard h               = {0};
-    cpl_settings settings = settings_of("log.every=100");
+    const char *run        = fresh_run();
+    heard h                = {0};
+    cpl_settings *settings = settings_of("log.every=100");
     cpl_train_outcome outcome;
-    set(&settings, "eval.every=0");
-    set(&settings, "checkpoint.every=0");
-    set(&settings, "train.micro_batch=2");
+    set(settings, "eval.every=0");
+    set(settings, "checkpoint.every=0");
+    set(settings, "train.micro_batch=2");
     const bool is_given = getenv("COUPLET_TEST_BACKEND") != NULL;
     setenv("COUPLET_TEST_BACKEND", "late", 0);
-    assert_ok(train(&h, run, &settings, NULL, &outcome));
+    assert_ok(train(&h, run, settings, NULL, &outcome));
     if (!is_given) unsetenv("COUPLET_TEST_BACKEND");
     assert_int_equal(h.waits, 1);
-    drop(&settings);
 }

@@ -6,22 +6,21 @@
 #include "support/warnings.h"
 #include "train/trainer.h"
 
+TESTS_DO(after_each, drop_all);
+
 /* The defaults with one change. */
-static cpl_settings with(const char *assignment)
+static cpl_settings *with(const char *assignment)
 {
-    cpl_settings settings = default_settings();
-    if (assignment) set(&settings, assignment);
+    cpl_settings *settings = new_settings();
+    if (assignment) set(settings, assignment);
     return settings;
 }
 
 static cpl_status resume(const char *assignment)
 {
-    cpl_settings old = with(NULL), fresh = with(assignment);
-    n_warnings        = 0;
-    cpl_status status = cpl_train_may_resume(&old, &fresh, 1, &a_log);
-    drop(&old);
-    drop(&fresh);
-    return status;
+    cpl_settings *old = with(NULL), *fresh = with(assignment);
+    n_warnings = 0;
+    return cpl_train_may_resume(old, fresh, 1, &a_log);
 }
 
 TEST(what_changes_no_step_may_change)
@@ -36,11 +35,10 @@ TEST(what_changes_no_step_may_change)
     assert_ok(resume("train.steps=77"));
     assert_int_equal(n_warnings, 1);
     char words[80];
-    cpl_settings defaults = with(NULL);
+    cpl_settings *defaults = with(NULL);
     snprintf(words, sizeof words, "train.steps was %lld and is now 77",
-             (long long)defaults.train.steps);
+             (long long)defaults->train.steps);
     assert_non_null(strstr(warned, words));
-    drop(&defaults);
 }
 
 /* A machine may need smaller micro-batches: a warning where they are what load balancing counts over. */
@@ -49,17 +47,15 @@ TEST(micro_batches_may_change)
     static const char *const scopes[] = {"auto", "micro", "global", "sequence"};
     for (int i = 0; i < 4; i++) {
         char scope[40];
-        cpl_settings old = with("train.micro_batch=4"), fresh = with("train.micro_batch=2");
+        cpl_settings *old = with("train.micro_batch=4"), *fresh = with("train.micro_batch=2");
         snprintf(scope, sizeof scope, "balance.scope=%s", scopes[i]);
-        set(&old, scope);
-        set(&fresh, scope);
+        set(old, scope);
+        set(fresh, scope);
         n_warnings = 0;
-        assert_ok(cpl_train_may_resume(&old, &fresh, 1, &a_log));
+        assert_ok(cpl_train_may_resume(old, fresh, 1, &a_log));
         assert_int_equal(n_warnings, i < 2);
         if (i < 2)
             assert_non_null(strstr(warned, "train.micro_batch was 4 and is now 2 sequences"));
-        drop(&old);
-        drop(&fresh);
     }
 }
 
@@ -83,13 +79,13 @@ TEST(what_changes_a_step_may_not)
  * run's own if `kept`. */
 static void resume_as(const char *was, const char *now, const char *refused, bool kept)
 {
-    cpl_settings old = with(was), fresh = with(was);
+    cpl_settings *old = with(was), *fresh = with(was);
     void *mine, *its;
     char name[80];
     cpl_section sections[CPL_N_SECTIONS];
-    set(&fresh, now);
+    set(fresh, now);
     n_warnings        = 0;
-    cpl_status status = cpl_train_may_resume(&old, &fresh, 1, &a_log);
+    cpl_status status = cpl_train_may_resume(old, fresh, 1, &a_log);
     if (refused) {
         assert_fails(CPL_ERR_INPUT, refused, status);
     } else {
@@ -97,12 +93,10 @@ static void resume_as(const char *was, const char *now, const char *refused, boo
         assert_int_equal(n_warnings, 0);
         snprintf(name, sizeof name, "%.*s", (int)strcspn(now, "="), now);
         cpl_settings_sections(sections);
-        const cpl_setting *s = cpl_settings_find(&fresh, sections, CPL_N_SECTIONS, name, &mine);
-        (void)cpl_settings_find(&old, sections, CPL_N_SECTIONS, name, &its);
+        const cpl_setting *s = cpl_settings_find(fresh, sections, CPL_N_SECTIONS, name, &mine);
+        (void)cpl_settings_find(old, sections, CPL_N_SECTIONS, name, &its);
         assert_int_equal(cpl_setting_equal(s, mine, its), kept);
     }
-    drop(&old);
-    drop(&fresh);
 }
 
 /* A run of before the setting goes on as it was. */
@@ -117,19 +111,17 @@ TEST(activations_follow_products)
                  {"compute.dtype=bf16", false, CPL_DTYPE_BF16},
                  {"compute.dtype=bf16", true, CPL_DTYPE_F32}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cpl_settings s = with(cases[i].dtype);
-        assert_ok(cpl_train_resolve_machine(&s, NULL, 1, cases[i].resumed));
-        assert_int_equal(s.compute.activations, cases[i].want);
+        cpl_settings *s = with(cases[i].dtype);
+        assert_ok(cpl_train_resolve_machine(s, NULL, 1, cases[i].resumed));
+        assert_int_equal(s->compute.activations, cases[i].want);
         assert_ok(
-            cpl_train_resolve_machine(&s, NULL, 1, !cases[i].resumed)); /* what is said stays */
-        assert_int_equal(s.compute.activations, cases[i].want);
-        drop(&s);
+            cpl_train_resolve_machine(s, NULL, 1, !cases[i].resumed)); /* what is said stays */
+        assert_int_equal(s->compute.activations, cases[i].want);
     }
-    cpl_settings s = with("compute.dtype=f32");
-    set(&s, "compute.activations=bf16");
+    cpl_settings *s = with("compute.dtype=f32");
+    set(s, "compute.activations=bf16");
     assert_fails(CPL_ERR_USAGE, "compute.activations is bf16, but compute.dtype is f32:",
-                 cpl_train_resolve_machine(&s, NULL, 1, false));
-    drop(&s);
+                 cpl_train_resolve_machine(s, NULL, 1, false));
 }
 
 /* To name the value that an automatic one became is no change, and the run keeps its own, to the
@@ -189,16 +181,14 @@ TEST(what_a_run_was_made_with)
  * one change. */
 static cpl_status check(const char *gone, const char *name, const char *value, const char *change)
 {
-    cpl_settings made = with(NULL), config = with(change);
+    cpl_settings *made = with(NULL), *config = with(change);
     json_t *object = NULL;
     n_warnings     = 0;
-    assert_ok(cpl_resume_settings(&object, &made));
+    assert_ok(cpl_resume_settings(&object, made));
     if (gone) assert_int_equal(json_object_del(object, gone), 0);
     if (name) json_object_set_new(object, name, json_string(value));
-    cpl_status status = cpl_resume_check(object, "state.json", &config, 1, &a_log);
+    cpl_status status = cpl_resume_check(object, "state.json", config, 1, &a_log);
     json_decref(object);
-    drop(&made);
-    drop(&config);
     return status;
 }
 
