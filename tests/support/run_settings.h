@@ -22,12 +22,19 @@ static inline void set(cpl_settings *settings, const char *assignment)
     assert_ok(cpl_settings_set(settings, sections, CPL_N_SECTIONS, assignment, NULL));
 }
 
+/* The setting `name` of `section`. */
+static inline void set_to(cpl_settings *settings, const char *section, const char *name,
+                          const char *value)
+{
+    char assignment[600];
+    snprintf(assignment, sizeof assignment, "%s.%s=%s", section, name, value);
+    set(settings, assignment);
+}
+
 /* A setting of section data that is a path. */
 static inline void set_data(cpl_settings *settings, const char *name, const char *path)
 {
-    char assignment[600];
-    snprintf(assignment, sizeof assignment, "data.%s=%s", name, path);
-    set(settings, assignment);
+    set_to(settings, "data", name, path);
 }
 
 static inline void drop(cpl_settings *settings)

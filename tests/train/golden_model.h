@@ -66,20 +66,26 @@ typedef struct golden_sums {
     double difference, reference; /* squares, over all gradients */
 } golden_sums;
 
-static inline void golden_compare(const cpl_safetensors *file, const char *name, const float *got,
-                                  int64_t count, double limit, golden_sums *all)
+/* Returns the whole tensor, malloc'd. */
+static inline float *golden_numbers(const cpl_safetensors *file, const char *name, int64_t *count)
 {
     const cpl_safetensors_entry *entry = cpl_safetensors_find(file, name);
     if (!entry) fail_msg("the reference has no %s", name);
-    assert_int_equal(entry->n_elements, count);
-    float *want = malloc((size_t)count * sizeof *want + 1);
-    assert_ok(cpl_safetensors_read_f32(file, entry, want, 0, count));
+    float *out = malloc((size_t)entry->n_elements * sizeof *out + 1);
+    assert_ok(cpl_safetensors_read_f32(file, entry, out, 0, entry->n_elements));
+    *count = entry->n_elements;
+    return out;
+}
+
+/* Adds the squares to `all`, unless that is NULL. */
+static inline void golden_near(const char *name, const float *got, const float *want, int64_t count,
+                               double limit, golden_sums *all)
+{
     double difference = 0, reference = 0;
     for (int64_t i = 0; i < count; i++) {
         difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
         reference += (double)want[i] * want[i];
     }
-    free(want);
     if (sqrt(reference) < pow(10, -ABSOLUTE_BELOW))
         assert_near(sqrt(difference), 0, 1e-6);
     else if (!(sqrt(difference / reference) < limit))
@@ -89,6 +95,16 @@ static inline void golden_compare(const cpl_safetensors *file, const char *name,
         all->difference += difference;
         all->reference += reference;
     }
+}
+
+static inline void golden_compare(const cpl_safetensors *file, const char *name, const float *got,
+                                  int64_t count, double limit, golden_sums *all)
+{
+    int64_t in_file = 0;
+    float *want     = golden_numbers(file, name, &in_file);
+    assert_int_equal(in_file, count);
+    golden_near(name, got, want, count, limit, all);
+    free(want);
 }
 
 static inline void golden_compare_gradients(const cpl_safetensors *expected, cpl_model *model,
@@ -121,10 +137,9 @@ static inline void golden_delta(cpl_backend *be, cpl_step *step, const char *fol
     assert_ok(cpl_safetensors_open(&file, path));
     for (int64_t l = 0; l < n_layers; l++) {
         snprintf(name, sizeof name, "delta.%d", (int)l);
-        const int64_t count = cpl_tensor_count(step->delta[l]);
-        float *delta        = malloc((size_t)count * sizeof *delta);
-        assert_ok(
-            cpl_safetensors_read_f32(file, cpl_safetensors_find(file, name), delta, 0, count));
+        int64_t count = 0;
+        float *delta  = golden_numbers(file, name, &count);
+        assert_int_equal(count, cpl_tensor_count(step->delta[l]));
         be->ops->put(be, step->delta[l], delta);
         free(delta);
     }

@@ -1,13 +1,8 @@
 /* test_balance.c - balance.scope: gradients of a tiny model against PyTorch in float64
  * (tests/golden/balance), scopes that must be the same bits, and what a step does for each. */
-#include <math.h>
-
-#include "checkpoint/safetensors.h"
-#include "support/mirror.h"
-#include "support/run_settings.h"
 #include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
-#include "train/step.h"
+#include "train/golden_model.h"
 
 /* As make_reference.py. */
 enum { WIDTH = 8, LAYERS = 2, N = 4, K = 2, B = 4, S = 6, MICRO = 2 };
@@ -46,37 +41,22 @@ static const cpl_safetensors *reference(void)
     return file;
 }
 
-/* The whole tensor, malloc'd. */
 static float *numbers(const char *name, int64_t *count)
 {
-    const cpl_safetensors_entry *entry = cpl_safetensors_find(reference(), name);
-    if (!entry) fail_msg("the reference has no %s", name);
-    float *out = malloc((size_t)entry->n_elements * sizeof *out);
-    assert_ok(cpl_safetensors_read_f32(reference(), entry, out, 0, entry->n_elements));
-    *count = entry->n_elements;
-    return out;
+    return golden_numbers(reference(), name, count);
 }
 
 static void configure(cpl_settings *s, const variant *v)
 {
-    char text[80];
+    static const char *const base[] =
+        LIST("model.vocab_size=10", "model.hidden_size=8", "model.intermediate_size=2",
+             "model.num_hidden_layers=2", "model.num_attention_heads=2", "model.num_experts=4",
+             "model.num_experts_per_tok=2", "erc.weight=0", "z.weight=0", "orth.weight=0");
     *s = default_settings();
-    set(s, "model.vocab_size=10");
-    set(s, "model.hidden_size=8");
-    set(s, "model.intermediate_size=2");
-    set(s, "model.num_hidden_layers=2");
-    set(s, "model.num_attention_heads=2");
-    set(s, "model.num_experts=4");
-    set(s, "model.num_experts_per_tok=2");
-    set(s, "erc.weight=0");
-    set(s, "z.weight=0");
-    set(s, "orth.weight=0");
-    snprintf(text, sizeof text, "model.router=%s", v->router);
-    set(s, text);
-    snprintf(text, sizeof text, "balance.scope=%s", v->scope);
-    set(s, text);
-    snprintf(text, sizeof text, "balance.weight=%s", v->weight);
-    set(s, text);
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) set(s, base[i]);
+    set_to(s, "model", "router", v->router);
+    set_to(s, "balance", "scope", v->scope);
+    set_to(s, "balance", "weight", v->weight);
     s->data.seq_len = S;
     assert_ok(cpl_model_resolve(&s->model));
 }
@@ -153,20 +133,10 @@ static void compare_gradients(world *w, const char *name)
     int64_t count = 0, at = 0;
     float *want = numbers(name, &count);
     for (int64_t i = 0; i < cpl_params_count(&w->model.config); i++) {
-        cpl_param p       = cpl_params_at(&w->model.config, i);
-        cpl_tensor t      = seen(w->be, *cpl_params_tensor(&w->grads, &p));
-        const float *got  = cpl_f32(t);
-        double difference = 0, norm = 0;
-        const int64_t length = cpl_tensor_count(t);
-        for (int64_t k = 0; k < length; k++) {
-            const double r = (double)want[at + k], e = (double)got[k] - r;
-            difference += e * e;
-            norm += r * r;
-        }
-        at += length;
-        if (!(sqrt(difference) < limit * sqrt(norm)))
-            fail_msg("%s, layer %d, %s: off by %.3g of its norm", name, (int)p.layer, p.hub,
-                     sqrt(difference / norm));
+        cpl_param p  = cpl_params_at(&w->model.config, i);
+        cpl_tensor t = seen(w->be, *cpl_params_tensor(&w->grads, &p));
+        golden_near(name, cpl_f32(t), want + at, cpl_tensor_count(t), limit, NULL);
+        at += cpl_tensor_count(t);
     }
     assert_int_equal(at, count);
     free(want);
