@@ -9,42 +9,30 @@
 #include "io/json.h"
 #include "report/view.h"
 
-/* The state of the conversion to JSON. */
-typedef struct maker {
-    bool failed; /* out of memory */
-} maker;
-
-static void put_member(maker *m, json_t *object, const char *key, json_t *value)
-{
-    cpl_json_put(&m->failed, object, key, value);
-}
-
-static void add(maker *m, json_t *array, json_t *value)
-{
-    cpl_json_add(&m->failed, array, value);
-}
+/* `failed` is set if memory is not available. */
 
 /* ---- a layer ---- */
 
 /* Lists the expert that the best assignment gives to each router row. */
-static json_t *assignment(maker *m, const cpl_layer_report *l)
+static json_t *assignment(bool *failed, const cpl_layer_report *l)
 {
     json_t *array = json_array();
-    for (int64_t i = 0; i < l->at->n; i++) add(m, array, json_integer(l->assigned[i]));
+    for (int64_t i = 0; i < l->at->n; i++)
+        cpl_json_add(failed, array, json_integer(l->assigned[i]));
     return array;
 }
 
 /* A figure is null if n = 1. */
-static json_t *silhouettes(maker *m, const cpl_layer_report *l)
+static json_t *silhouettes(bool *failed, const cpl_layer_report *l)
 {
     json_t *array = json_array();
-    for (int64_t j = 0; j < l->at->n; j++) add(m, array, cpl_json_number(l->silhouettes[j]));
+    for (int64_t j = 0; j < l->at->n; j++)
+        cpl_json_add(failed, array, cpl_json_number(l->silhouettes[j]));
     return array;
 }
 
-/* Every coupling figure has one name here. The nested members beside this object are of schema
- * 1. */
-static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
+/* Gives each coupling figure one name. The nested members beside this object are of schema 1. */
+static json_t *figures(bool *failed, const cpl_layer_report *l, bool lambda)
 {
     json_t *object = json_object();
     for (int i = 0; i < CPL_N_FIGURES; i++) {
@@ -52,16 +40,17 @@ static json_t *figures(maker *m, const cpl_layer_report *l, bool lambda)
         double x;
         memcpy(&x, (const char *)&l->figures + row->offset, sizeof x);
         if ((row->needs_M && !l->has_M) || (row->needs_spectral && !lambda)) continue;
-        put_member(m, object, row->name, row->count ? cpl_json_count(x) : cpl_json_number(x));
+        cpl_json_put(failed, object, row->name,
+                     row->count ? cpl_json_count(x) : cpl_json_number(x));
         if (!row->centred || !(row->needs_M ? l->centred.has_M : l->centred.has_rows)) continue;
         memcpy(&x, (const char *)&l->centred.figures + row->offset, sizeof x);
-        put_member(m, object, row->centred_name, cpl_json_number(x));
+        cpl_json_put(failed, object, row->centred_name, cpl_json_number(x));
     }
     return object;
 }
 
 /* Sorts the numbers and returns their quantiles; null for no numbers, and if one is NaN. */
-static json_t *quantiles(maker *m, double *values, int64_t n)
+static json_t *quantiles(bool *failed, double *values, int64_t n)
 {
     static const struct {
         const char *key;
@@ -72,157 +61,161 @@ static json_t *quantiles(maker *m, double *values, int64_t n)
     for (int64_t i = 0; i < n; i++) sum += values[i];
     if (n == 0 || isnan(sum)) return json_null();
     json_t *object = json_object();
-    put_member(m, object, "mean", cpl_json_number(sum / (double)n));
+    cpl_json_put(failed, object, "mean", cpl_json_number(sum / (double)n));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        put_member(m, object, rows[i].key, cpl_json_number(cpl_quantile(values, n, rows[i].share)));
+        cpl_json_put(failed, object, rows[i].key,
+                     cpl_json_number(cpl_quantile(values, n, rows[i].share)));
     return object;
 }
 
-/* The distributions within a layer: of its router rows and of its experts' gates. */
-static json_t *distributions(maker *m, const cpl_layer_report *l)
+/* Describes the distributions within a layer: of its router rows and of its experts' gates. */
+static json_t *distributions(bool *failed, const cpl_layer_report *l)
 {
     const int64_t n = l->at->n, pairs = n * (n - 1) / 2;
     json_t *object = json_object();
     double *values = cpl_alloc((size_t)(pairs > n ? pairs : n) * sizeof *values);
-    m->failed      = m->failed || !values;
+    *failed        = *failed || !values;
     if (!values) return object;
     for (int64_t i = 0; i < n; i++) values[i] = (double)l->eps[i];
-    put_member(m, object, "eps", quantiles(m, values, n));
+    cpl_json_put(failed, object, "eps", quantiles(failed, values, n));
     for (int64_t i = 0; i < pairs; i++) values[i] = fabs((double)l->cosine[i]);
-    put_member(m, object, "router_cos", quantiles(m, values, pairs));
+    cpl_json_put(failed, object, "router_cos", quantiles(failed, values, pairs));
     memcpy(values, l->router_norm, (size_t)n * sizeof *values);
-    put_member(m, object, "router_norm", quantiles(m, values, n));
+    cpl_json_put(failed, object, "router_norm", quantiles(failed, values, n));
     memcpy(values, l->gate_norm, (size_t)n * sizeof *values);
-    put_member(m, object, "gate_norm", quantiles(m, values, n));
+    cpl_json_put(failed, object, "gate_norm", quantiles(failed, values, n));
     cpl_free(values);
     return object;
 }
 
-static void put_place(maker *m, json_t *object, const cpl_moe_layer *at)
+static void put_place(bool *failed, json_t *object, const cpl_moe_layer *at)
 {
-    if (*at->part) put_member(m, object, "part", cpl_json_words(at->part));
-    put_member(m, object, "layer", json_integer(at->layer));
+    if (*at->part) cpl_json_put(failed, object, "part", cpl_json_words(at->part));
+    cpl_json_put(failed, object, "layer", json_integer(at->layer));
 }
 
-static json_t *measured(maker *m, const cpl_coupling_report *r, int64_t layer)
+static json_t *measured(bool *failed, const cpl_coupling_report *r, int64_t layer)
 {
     const cpl_layer_report *l = &r->layers[layer];
     const cpl_moe_layer *at   = l->at;
     json_t *object            = json_object();
-    put_place(m, object, at);
-    put_member(m, object, "figures", figures(m, l, r->options.lambda));
-    cpl_coupling_columns_json(&m->failed, object, r, layer);
-    if (l->has_M) put_member(m, object, "assignment", assignment(m, l));
-    if (l->silhouettes) put_member(m, object, "silhouette_experts", silhouettes(m, l));
-    put_member(m, object, "quantiles", distributions(m, l));
-    if (at->extra_rows) put_member(m, object, "router_rows_left_out", json_integer(at->extra_rows));
-    if (at->biased) put_member(m, object, "biases_left_out", json_true());
-    if (!at->comparable) put_member(m, object, "comparable", json_false());
-    if (at->note) put_member(m, object, "note", cpl_json_words(at->note));
+    put_place(failed, object, at);
+    cpl_json_put(failed, object, "figures", figures(failed, l, r->options.lambda));
+    cpl_coupling_columns_json(failed, object, r, layer);
+    if (l->has_M) cpl_json_put(failed, object, "assignment", assignment(failed, l));
+    if (l->silhouettes) cpl_json_put(failed, object, "silhouette_experts", silhouettes(failed, l));
+    cpl_json_put(failed, object, "quantiles", distributions(failed, l));
+    if (at->extra_rows)
+        cpl_json_put(failed, object, "router_rows_left_out", json_integer(at->extra_rows));
+    if (at->biased) cpl_json_put(failed, object, "biases_left_out", json_true());
+    if (!at->comparable) cpl_json_put(failed, object, "comparable", json_false());
+    if (at->note) cpl_json_put(failed, object, "note", cpl_json_words(at->note));
     return object;
 }
 
 /* ---- a checkpoint ---- */
 
-static json_t *left_out(maker *m, const cpl_layer_report *l)
+static json_t *left_out(bool *failed, const cpl_layer_report *l)
 {
     json_t *object = json_object();
-    put_place(m, object, l->at);
-    put_member(m, object, "reason", cpl_json_words(l->fault));
+    put_place(failed, object, l->at);
+    cpl_json_put(failed, object, "reason", cpl_json_words(l->fault));
     return object;
 }
 
-/* The figures of the verdict of one set of rows. */
-static json_t *rows_json(maker *m, const cpl_coupling_rows *rows)
+/* Lists the figures of the verdict of one set of rows. */
+static json_t *rows_json(bool *failed, const cpl_coupling_rows *rows)
 {
     json_t *object = json_object();
-    put_member(m, object, "own", cpl_json_number(rows->own));
-    put_member(m, object, "violated", cpl_json_number(rows->violated));
-    put_member(m, object, "z", cpl_json_number(rows->z));
-    put_member(m, object, "alpha_min_least", cpl_json_number(rows->least));
-    if (isinf(rows->least)) put_member(m, object, "alpha_min_least_infinite", json_true());
-    put_member(m, object, "alpha_min_most", cpl_json_number(rows->most));
-    if (isinf(rows->most)) put_member(m, object, "alpha_min_most_infinite", json_true());
+    cpl_json_put(failed, object, "own", cpl_json_number(rows->own));
+    cpl_json_put(failed, object, "violated", cpl_json_number(rows->violated));
+    cpl_json_put(failed, object, "z", cpl_json_number(rows->z));
+    cpl_json_put(failed, object, "alpha_min_least", cpl_json_number(rows->least));
+    if (isinf(rows->least)) cpl_json_put(failed, object, "alpha_min_least_infinite", json_true());
+    cpl_json_put(failed, object, "alpha_min_most", cpl_json_number(rows->most));
+    if (isinf(rows->most)) cpl_json_put(failed, object, "alpha_min_most_infinite", json_true());
     return object;
 }
 
-static json_t *summary(maker *m, const cpl_coupling_report *r)
+static json_t *summary(bool *failed, const cpl_coupling_report *r)
 {
     const cpl_coupling_summary s = cpl_coupling_summary_of(r);
     json_t *object               = json_object();
-    put_member(m, object, "own_by_chance", cpl_json_number(s.own_by_chance));
-    put_member(m, object, "violated_by_chance", cpl_json_number(s.violated_by_chance));
-    if (s.stored.layers) put_member(m, object, "stored", rows_json(m, &s.stored));
-    if (s.centred.layers) put_member(m, object, "centred", rows_json(m, &s.centred));
+    cpl_json_put(failed, object, "own_by_chance", cpl_json_number(s.own_by_chance));
+    cpl_json_put(failed, object, "violated_by_chance", cpl_json_number(s.violated_by_chance));
+    if (s.stored.layers) cpl_json_put(failed, object, "stored", rows_json(failed, &s.stored));
+    if (s.centred.layers) cpl_json_put(failed, object, "centred", rows_json(failed, &s.centred));
     return object;
 }
 
-static json_t *notes(maker *m, const cpl_moe_map *map)
+static json_t *notes(bool *failed, const cpl_moe_map *map)
 {
     json_t *array = json_array();
-    for (int64_t i = 0; i < map->n_notes; i++) add(m, array, cpl_json_words(map->notes[i]));
+    for (int64_t i = 0; i < map->n_notes; i++)
+        cpl_json_add(failed, array, cpl_json_words(map->notes[i]));
     return array;
 }
 
-static void put_layers(maker *m, json_t *object, const cpl_coupling_report *r)
+static void put_layers(bool *failed, json_t *object, const cpl_coupling_report *r)
 {
     json_t *layers = json_array(), *skipped = json_array(), *faulty = json_array();
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_layer_report *layer = &r->layers[l];
         if (!layer->fault)
-            add(m, layers, measured(m, r, l));
+            cpl_json_add(failed, layers, measured(failed, r, l));
         else
-            add(m, layer->skipped ? skipped : faulty, left_out(m, layer));
+            cpl_json_add(failed, layer->skipped ? skipped : faulty, left_out(failed, layer));
     }
-    put_member(m, object, "layers", layers);
-    put_member(m, object, "skipped", skipped);
-    put_member(m, object, "faulty", faulty);
+    cpl_json_put(failed, object, "layers", layers);
+    cpl_json_put(failed, object, "skipped", skipped);
+    cpl_json_put(failed, object, "faulty", faulty);
 }
 
-static json_t *checkpoint(maker *m, const cpl_coupling_report *r)
+static json_t *checkpoint(bool *failed, const cpl_coupling_report *r)
 {
     const cpl_coupling_state state = cpl_coupling_state_of(r);
     cpl_text verdict               = {0};
     json_t *object                 = json_object();
-    put_member(m, object, "checkpoint", cpl_json_words(r->path));
-    put_member(m, object, "family", cpl_json_words(r->map.family));
-    put_member(m, object, "guessed", json_boolean(r->map.guessed));
+    cpl_json_put(failed, object, "checkpoint", cpl_json_words(r->path));
+    cpl_json_put(failed, object, "family", cpl_json_words(r->map.family));
+    cpl_json_put(failed, object, "guessed", json_boolean(r->map.guessed));
     if (r->map.guessed && r->map.guess)
-        put_member(m, object, "guess", cpl_json_words(r->map.guess));
+        cpl_json_put(failed, object, "guess", cpl_json_words(r->map.guess));
     if (r->options.noisy)
-        put_member(m, object, "noise_seed", json_integer((json_int_t)r->options.noise_seed));
-    put_member(m, object, "seed", json_integer((json_int_t)r->options.seed));
+        cpl_json_put(failed, object, "noise_seed", json_integer((json_int_t)r->options.noise_seed));
+    cpl_json_put(failed, object, "seed", json_integer((json_int_t)r->options.seed));
     if (r->options.sample > 0)
-        put_member(m, object, "sample_share", cpl_json_number(r->options.sample));
-    put_layers(m, object, r);
-    put_member(m, object, "dense_layers", json_integer(r->map.n_dense));
-    put_member(m, object, "mtp_layers", json_integer(r->map.n_mtp));
-    put_member(m, object, "notes", notes(m, &r->map));
+        cpl_json_put(failed, object, "sample_share", cpl_json_number(r->options.sample));
+    put_layers(failed, object, r);
+    cpl_json_put(failed, object, "dense_layers", json_integer(r->map.n_dense));
+    cpl_json_put(failed, object, "mtp_layers", json_integer(r->map.n_mtp));
+    cpl_json_put(failed, object, "notes", notes(failed, &r->map));
     cpl_coupling_verdict(&verdict, r);
-    m->failed = verdict.failed || m->failed;
-    put_member(m, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
+    *failed = *failed || verdict.failed;
+    cpl_json_put(failed, object, "verdict", cpl_json_words(verdict.bytes ? verdict.bytes : ""));
     cpl_text_free(&verdict);
-    put_member(m, object, "state", state.words ? json_string(state.words) : json_null());
+    cpl_json_put(failed, object, "state", state.words ? json_string(state.words) : json_null());
     if (r->options.sample > 0) return object;
-    put_member(m, object, "summary", summary(m, r));
-    put_member(m, object, "coupled_layers", json_integer(state.coupled));
+    cpl_json_put(failed, object, "summary", summary(failed, r));
+    cpl_json_put(failed, object, "coupled_layers", json_integer(state.coupled));
     return object;
 }
 
-static json_t *checkpoints(maker *m, const cpl_coupling_report *reports, int64_t count)
+static json_t *checkpoints(bool *failed, const cpl_coupling_report *reports, int64_t count)
 {
     json_t *object = json_object(), *array = json_array();
-    for (int64_t i = 0; i < count; i++) add(m, array, checkpoint(m, &reports[i]));
-    put_member(m, object, "checkpoints", array);
+    for (int64_t i = 0; i < count; i++)
+        cpl_json_add(failed, array, checkpoint(failed, &reports[i]));
+    cpl_json_put(failed, object, "checkpoints", array);
     return object;
 }
 
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count)
 {
-    maker m      = {0};
-    json_t *json = count == 1 ? checkpoint(&m, reports) : checkpoints(&m, reports, count);
-    put_member(&m, json, "schema", json_integer(CPL_FIGURES_SCHEMA));
-    if (!m.failed) return json;
+    bool failed  = false;
+    json_t *json = count == 1 ? checkpoint(&failed, reports) : checkpoints(&failed, reports, count);
+    cpl_json_put(&failed, json, "schema", json_integer(CPL_FIGURES_SCHEMA));
+    if (!failed) return json;
     json_decref(json);
     return NULL;
 }
