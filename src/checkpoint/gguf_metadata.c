@@ -65,7 +65,7 @@ static cpl_status read_type(reader *r, cpl_gguf_value *type)
     return CPL_OK;
 }
 
-/* A new value from its bytes, which are little-endian like the processor (checked in
+/* Returns a new value from its bytes, which are little-endian like the processor (checked in
  * safetensors.c). NULL if memory is not available. */
 static json_t *scalar(cpl_gguf_value type, uint64_t bits)
 {

@@ -48,7 +48,7 @@ static cpl_status check_length(uint64_t *header_bytes, const char *start, size_t
     return CPL_OK;
 }
 
-/* An upper bound of the memory of the tables, from the text: every tensor has a brace, every
+/* Returns a bound of the memory of the tables, from the text: each tensor has a brace, each
  * dimension a comma before or after it. The array of entries grows by doubling, with a copy. */
 static double table_bytes(const char *text, uint64_t length)
 {

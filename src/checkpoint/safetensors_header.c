@@ -119,7 +119,7 @@ static void parse_all(parser *p)
     cpl_json_pull_end(&p->pull);
 }
 
-/* The status of the pass, with its error message. p->tensor names the entry of a problem. */
+/* Returns the status of the pass, with its message. p->tensor names the entry of a problem. */
 static cpl_status parse_status(const parser *p)
 {
     if (p->pull.problem)

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/internal.h"
 
-/* Whether the entry comes from the index, not from a file. */
+/* Returns whether the entry comes from the index, not from a file. */
 static bool is_promise(const cpl_stored *tensor)
 {
     return !tensor->type_name;
@@ -143,7 +143,7 @@ static cpl_status list(cpl_stored_files *s)
 
 /* Groups of one name ----------------------------------------------------------------------------*/
 
-/* A file that could not be opened and should hold slices of the same tensors as `part`, or NULL. */
+/* Returns a file that failed to open and should hold slices of the tensors of `part`, or NULL. */
 static const cpl_stored_part *damaged_slice(const cpl_stored_files *s, const cpl_stored_part *part)
 {
     for (int64_t i = 0; i < s->n_parts; i++) {

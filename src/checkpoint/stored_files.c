@@ -52,7 +52,7 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
     return CPL_OK;
 }
 
-/* The error for a folder without the expected names. It says what the folder contains. */
+/* Returns the error for a folder without the expected names. It says what the folder contains. */
 static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
     cpl_strings names;
@@ -134,8 +134,8 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     return CPL_OK;
 }
 
-/* A file of the index other than the source; NULL if the index names only the source; `path`, the
- * index itself, if it cannot be read. */
+/* Returns a file of the index other than the source; NULL if the index names only the source;
+ * `path`, the index itself, if it cannot be read. */
 static const char *other_of(const json_t *index, const char *own, const char *path)
 {
     const char *tensor;
@@ -179,7 +179,7 @@ static cpl_status notice_index(cpl_stored_files *s)
 
 /* Slices ----------------------------------------------------------------------------------------*/
 
-/* The slice number in a name ...-TP-002.safetensors, and the position of its "-TP-"; -1: none. */
+/* Returns the slice number in a name ...-TP-002.safetensors, or -1; sets the place of "-TP-". */
 static int slice_of(const char *name, int *stem)
 {
     static const char mark[] = "-TP-";
@@ -216,8 +216,8 @@ done:
 
 /* GGUF ------------------------------------------------------------------------------------------*/
 
-/* Whether the name ends like that of a part, -00001-of-00003.gguf; sets the length of the text
- * before that ending. */
+/* Returns whether the name ends like that of a part, -00001-of-00003.gguf; sets the length of the
+ * text before that ending. */
 static bool is_split(const char *name, size_t *stem, unsigned *number, unsigned *count)
 {
     enum { ENDING = 20 }; /* characters */
@@ -230,7 +230,7 @@ static bool is_split(const char *name, size_t *stem, unsigned *number, unsigned 
     return strcmp(name + *stem, again) == 0;
 }
 
-/* Whether two names are those of parts of one file. */
+/* Returns whether two names are those of parts of one file. */
 static bool is_same_split(const char *a, const char *b)
 {
     size_t stem_a, stem_b;
@@ -267,7 +267,7 @@ done:
     return status;
 }
 
-/* Whether the file is GGUF, by its name or its first bytes, since files of a cache have no
+/* Returns whether the file is GGUF, by its name or its first bytes, since files of a cache have no
  * endings. */
 static bool is_gguf(const cpl_origin *origin, const char *path)
 {

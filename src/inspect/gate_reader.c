@@ -50,7 +50,7 @@ static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool
     p->spread_columns = columns ? m->block_rows : m->block_cols;
 }
 
-/* The place of the rows [first, first + rows) of the gate. */
+/* Returns the place of the rows [first, first + rows) of the gate. */
 static place find_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
 {
     const int64_t apart = layer->interleaved ? 2 : 1;
@@ -91,7 +91,7 @@ static size_t scale_bytes(const place *p)
     return (size_t)(p->grid_rows * p->grid_cols * cpl_format_block_bytes(p->matrix->scale_format));
 }
 
-/* Number of floats of the decoded scales and of the spread factors after them. */
+/* Counts the floats of the decoded scales and of the spread factors after them. */
 static size_t scale_floats(const place *p)
 {
     if (!p->matrix->scale) return 0;
@@ -110,7 +110,7 @@ size_t cpl_gate_bytes(const cpl_moe_layer *layer)
     return most;
 }
 
-/* The router as the gate of an expert: [n + extra_rows, d], of which n rows are used. */
+/* Returns the router as the gate of an expert: [n + extra_rows, d], of which n rows are used. */
 static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
 {
     cpl_moe_layer router = *layer;

@@ -305,8 +305,8 @@ static void stop_crew(crew *c, cpl_status status)
     snprintf(c->sentence, sizeof c->sentence, "%s", cpl_last_error());
 }
 
-/* Whether the result of this task is still needed, because no earlier task failed. The failure
- * that is reported is then the first in the order of the file. Under c->lock. */
+/* Returns whether the result of this task is still needed, because no earlier task failed. The
+ * failure that is reported is then the first in the order of the file. Under c->lock. */
 static bool needs_task(const crew *c, const work *w, int64_t task)
 {
     return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;

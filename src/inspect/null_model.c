@@ -117,7 +117,7 @@ typedef struct ladders {
     double *sum;  /* [2,n,n] sum[k] = value[0] + ... + value[k] of the same line */
 } ladders;
 
-/* A total order, NaN last, so that sorting is sound whatever it is given. */
+/* Defines a total order with NaN last, so that sorting is sound for any numbers. */
 static int falling(const void *left, const void *right)
 {
     float a = *(const float *)left, b = *(const float *)right;
@@ -142,7 +142,7 @@ static void build_ladders(const ladders *l, const float *M)
     }
 }
 
-/* sum_k max(value_k - bound, 0) over one line: the numbers above the bound come first. */
+/* Returns sum_k max(value_k - bound, 0) over one line. The numbers above the bound come first. */
 static double overhang(const ladders *l, int64_t line, double bound)
 {
     const float *value = l->value + line * l->n;
@@ -157,9 +157,9 @@ static double overhang(const ladders *l, int64_t line, double bound)
     return above ? l->sum[line * l->n + above - 1] - (double)above * bound : 0;
 }
 
-/* ERC of M'[i,j] = M[i,p(j)]. Row i of M' holds the numbers of row i of M, and column j those of
- * column p(j). So the hinges of a line are computed from its sorted sums, without reading its n
- * numbers again. The last term takes out j = i, which is above its own bound if alpha < 1. */
+/* Returns ERC of M'[i,j] = M[i,p(j)]. Row i of M' holds the numbers of row i of M, and column j
+ * those of column p(j). So the hinges of a line are computed from its sorted sums, without reading
+ * its n numbers again. The last term takes out j = i, which is above its own bound if alpha < 1. */
 static double paired_erc(const ladders *l, const float *M, const int32_t *pairing, double alpha)
 {
     double sum = 0;
@@ -234,8 +234,8 @@ static cpl_status pairing_figures(cpl_null_model *out, const float *M, int64_t n
 
 /* ---- by what factors other numbers exceed the diagonal ---- */
 
-/* The quotient, one step up if rounding left it too small to close the hinge m - alpha own: so
- * ERC at the largest quotient is 0 and not a rounding error. */
+/* Returns the quotient, one step up if rounding left it too small to close the hinge m - alpha own:
+ * so ERC at the largest quotient is 0 and not a rounding error. */
 static double quotient(double m, double own)
 {
     if (!(m > 0)) return 0;
@@ -244,7 +244,7 @@ static double quotient(double m, double own)
     return m - alpha * own > 0 ? nextafter(alpha, INFINITY) : alpha;
 }
 
-/* A total order, NaN last, so that sorting is sound whatever it is given. */
+/* Defines a total order with NaN last, so that sorting is sound for any numbers. */
 static int rising(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
@@ -252,7 +252,7 @@ static int rising(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* At place q (count - 1) of the sorted numbers, linear between neighbours. */
+/* Returns the number at place q (count - 1) of the sorted ones, linear between neighbours. */
 static double quantile(const double *sorted, int64_t count, double q)
 {
     double place  = q * (double)(count - 1);

@@ -67,7 +67,7 @@ static int64_t nearest_through(market *m, int32_t row, double lost)
     return nearest;
 }
 
-/* The free column with the shortest path from `root`. */
+/* Returns the free column with the shortest path from `root`. */
 static int64_t find_free(market *m, int32_t root)
 {
     for (int64_t j = 0; j < m->n; j++) {

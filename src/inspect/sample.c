@@ -11,7 +11,7 @@
 
 /* ---- blocks ---- */
 
-/* The largest divisor of `group` that is at most `rows`. */
+/* Returns the largest divisor of `group` that is at most `rows`. */
 static int64_t divisor_below(int64_t group, int64_t rows)
 {
     int64_t best = 1;
@@ -146,7 +146,7 @@ void cpl_sample_estimate(cpl_estimate out[CPL_SAMPLE_FIGURES], const cpl_row_sum
 
 /* ---- a layer ---- */
 
-/* Number of rows of a gate that share a row of factors; 1 if the plan need not know. */
+/* Returns the number of rows of a gate that share a row of factors; 1 if the plan need not know. */
 static int64_t rows_of_factors(const cpl_moe_layer *at)
 {
     const cpl_stored_matrix *m = &at->matrices[0];

@@ -28,15 +28,15 @@ void cpl_silhouette_unit_rows(cpl_matrix x)
     }
 }
 
-/* The larger one; NaN if one of them is. */
+/* Returns the larger one; NaN if one of them is. */
 static float larger(float a, float b)
 {
     return a > b || a != a ? a : b;
 }
 
-/* From the mean cosines of u to its own expert and to the nearest other one. Its own expert has D
- * rows, among them u itself, at a distance of 0; the cosine of a zero row to itself, which is not
- * one of the others, is 0. */
+/* Computes the silhouette from the mean cosines of u to its own expert and to the nearest other
+ * one. Its own expert has D rows, among them u itself, at a distance of 0; the cosine of a zero row
+ * to itself, which is not one of the others, is 0. */
 static double silhouette_of(const float *u, int64_t d, double own, double other, int64_t D)
 {
     const double rounding = 4 * (double)FLT_EPSILON * sqrt((double)d);

@@ -160,7 +160,7 @@ cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row, const cha
 enum { SAMPLE_BYTES = 1 << 25 };
 static const double SAMPLE_SECONDS = 0.1;
 
-/* The first layer that will be measured. */
+/* Returns the first layer that will be measured. */
 static const cpl_layer_report *first_layer(const cpl_coupling_report *r)
 {
     for (int64_t l = 0; l < r->n_layers; l++)

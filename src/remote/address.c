@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "remote/curl_table.h"
 
-/* One part of a URL, to be freed with curl_free; NULL: it has none. */
+/* Returns one part of a URL, to be freed with curl_free; NULL: it has none. */
 static char *part_of(const cpl_curl_table *curl, CURLU *url, CURLUPart part)
 {
     char *text = NULL;
@@ -24,7 +24,7 @@ static bool is_this_machine(const char *host)
     return sscanf(host, "%3u.%3u.%3u.%3u%c", &a, &b, &c, &d, &end) == 4 && a == 127;
 }
 
-/* A URL, for sentences: without user, password, query and fragment, which may be secret. */
+/* Returns a URL for sentences, without user, password, query and fragment, which may be secret. */
 static const char *plain(char out[256], const char *url)
 {
     const char *scheme = strstr(url, "://"), *host = scheme ? scheme + 3 : url;
@@ -37,7 +37,7 @@ static const char *plain(char out[256], const char *url)
     return out;
 }
 
-/* NULL, or why an address with this scheme and host is not allowed. */
+/* Returns NULL, or why an address with this scheme and host is not allowed. */
 static const char *fault_of(const cpl_curl_table *curl, CURLU *url)
 {
     char *scheme = part_of(curl, url, CURLUPART_SCHEME), *host = part_of(curl, url, CURLUPART_HOST);
@@ -93,7 +93,7 @@ cpl_status cpl_address_check_redirect(const char *from, const char *location)
     return CPL_OK;
 }
 
-/* Length of "https://host:port". */
+/* Returns the length of "https://host:port". */
 static size_t origin_length(const char *url)
 {
     const char *host = strstr(url, "://");

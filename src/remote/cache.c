@@ -53,7 +53,7 @@ bool cpl_cache_has(const char *folder, const cpl_fetch_file *file, uint64_t begi
     return has;
 }
 
-/* Whether the file has this key, and bytes with the hash that it gives. */
+/* Returns whether the file has this key, and bytes with the hash that it gives. */
 static bool read_entry(entry *e, int descriptor, uint64_t length, void *out, size_t bytes)
 {
     const size_t head = e->head.length + DIGITS + 1;

@@ -47,7 +47,7 @@ static cpl_status end_well(cpl_fetch *f)
     return CPL_OK;
 }
 
-/* "; it says "..."", from a hub's header. */
+/* Returns "; it says "..."", from a hub's header. */
 static const char *quote_error(char out[300], const cpl_http_answer *a)
 {
     out[0] = '\0';
@@ -57,13 +57,13 @@ static const char *quote_error(char out[300], const cpl_http_answer *a)
 
 /* ---- time ---- */
 
-/* Bytes per second below which a fetch is too slow. Ranges share the line; whole files do not. */
+/* Returns the least bytes per second of a fetch. Ranges share the line; whole files do not. */
 static double least_rate(const cpl_fetch *f)
 {
     return f->out ? (double)LINE_RATE / CPL_HTTP_ACTIVE : LINE_RATE;
 }
 
-/* The most seconds that the requests of the fetch may take together. */
+/* Returns the most seconds that the requests of the fetch may take together. */
 static double most_seconds(const cpl_fetch *f)
 {
     return f->site->patience + (double)f->bytes / least_rate(f);
@@ -106,7 +106,7 @@ static double backed_off(int tries)
     return FIRST_WAIT * (double)(1 << tries);
 }
 
-/* After a lost connection, or without one. The first host that cannot be reached is named. */
+/* Repeats a request that had no connection or lost it. Names the first unreachable host. */
 static cpl_status try_again(cpl_fetch *f)
 {
     const cpl_http_request *t = &f->request;
@@ -129,7 +129,7 @@ static cpl_status try_again(cpl_fetch *f)
     return status;
 }
 
-/* After 429, 503 and other failures of a server that may pass. */
+/* Repeats the request after 429, 503 and other failures of a server that may pass. */
 static cpl_status wait_and_try(cpl_fetch *f)
 {
     const cpl_http_answer *a = &f->request.answer;
@@ -153,7 +153,7 @@ static cpl_status wait_and_try(cpl_fetch *f)
     return repeat_after(f, seconds);
 }
 
-/* Whether redirects led to the address that refused: one that was kept, or once a new one. */
+/* Returns whether redirects led to the address that refused: a kept one, or once a new one. */
 static bool may_renew(const cpl_fetch *f)
 {
     return f->remembered ? f->renewals < 2 : f->request.hops > 0 && f->renewals < 1;
@@ -182,8 +182,8 @@ static void start_over(cpl_fetch *f)
     f->learned = false;
 }
 
-/* An answer of a file that changed. A whole file of which nobody has read anything is requested
- * again, once. */
+/* Refuses an answer of a file that changed. A whole file of which nobody has read anything is
+ * requested again, once. */
 static cpl_status refuse_change(cpl_fetch *f, const char *what)
 {
     if (f->out || !f->learned || f->changed)
@@ -200,7 +200,7 @@ static void remember_address(cpl_fetch *f)
     f->file->moved = cpl_text_copy(f->request.place); /* without memory: redirected again */
 }
 
-/* Bytes of the range that the file has. */
+/* Returns how many bytes of the range the file has. */
 static size_t expected_bytes(const cpl_fetch *f)
 {
     const uint64_t length = f->file->length;
@@ -208,7 +208,7 @@ static size_t expected_bytes(const cpl_fetch *f)
     return length - f->begin < f->bytes ? (size_t)(length - f->begin) : f->bytes;
 }
 
-/* After more bytes of a whole file. The rest is requested where length and tag are known. */
+/* Accepts more bytes of a whole file. The rest is requested where length and tag are known. */
 static cpl_status accept_whole(cpl_fetch *f)
 {
     cpl_http_answer *a  = &f->request.answer;
@@ -224,7 +224,7 @@ static cpl_status accept_whole(cpl_fetch *f)
     return try_again(f);
 }
 
-/* An answer with bytes, complete or cut. */
+/* Accepts an answer with bytes, complete or cut. */
 static cpl_status accept_bytes(cpl_fetch *f)
 {
     const char *what = cpl_fetch_compare(f);
@@ -246,7 +246,7 @@ static cpl_status read_from_start(cpl_fetch *f)
 
 /* ---- answers without bytes ---- */
 
-/* 401 and 403. */
+/* Refuses 401 and 403. */
 static cpl_status refuse_denied(cpl_fetch *f)
 {
     const cpl_http_answer *a = &f->request.answer;
@@ -274,7 +274,7 @@ static cpl_status refuse_denied(cpl_fetch *f)
                   f->request.host, a->code, hub, f->site->repository, says);
 }
 
-/* 416, which is right for an empty file only. */
+/* Refuses 416, which is right for an empty file only. */
 static cpl_status refuse_range(cpl_fetch *f)
 {
     cpl_http_request *t = &f->request;

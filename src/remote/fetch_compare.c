@@ -10,13 +10,13 @@
 
 #define CHANGED(what) "the file changed in between (" what " is not what it was)"
 
-/* X-Linked-ETag of the hub's redirect; "": absent, or the hub was not asked. */
+/* Returns X-Linked-ETag of the hub's redirect; "": absent, or the hub was not asked. */
 static const char *linked_tag_of(const cpl_fetch *f)
 {
     return f->remembered ? "" : f->request.answer.linked_tag;
 }
 
-/* The hub's tag of the content; "": absent. */
+/* Returns the hub's tag of the content; "": absent. */
 static const char *hub_tag_of(const cpl_fetch *f)
 {
     const char *endpoint = f->site->endpoint, *linked = linked_tag_of(f);

@@ -38,8 +38,8 @@ struct cpl_http {
 
 /* ---- the header of an answer ---- */
 
-/* The value of a header of the newest answer; "": absent or empty, which libcurl may give as
- * "\r". */
+/* Returns the value of a header of the newest answer; "": absent or empty, which libcurl may give
+ * as "\r". */
 static const char *header(const cpl_http_request *t, const char *name)
 {
     struct curl_header *found;
@@ -73,7 +73,7 @@ static bool read_number(uint64_t *out, const char *value, size_t bytes)
     return bytes > 0;
 }
 
-/* The value of Retry-After in seconds; it is a number of seconds or a date. */
+/* Returns the value of Retry-After in seconds; it is a number of seconds or a date. */
 static double seconds_of(const char *value)
 {
     uint64_t seconds;
@@ -118,8 +118,8 @@ static bool refuse(cpl_http_request *t, cpl_http_end end, const char *format, ..
     return false;
 }
 
-/* Whether Content-Range, such as "bytes 0-9/100", is the range that was requested, which may be cut
- * only where the file ends. Sets the length of the file. */
+/* Returns whether Content-Range, such as "bytes 0-9/100", is the range that was requested, which
+ * may be cut only where the file ends. Sets the length of the file. */
 static bool range_fits(cpl_http_request *t)
 {
     uint64_t first, last, length;
@@ -135,14 +135,14 @@ static bool range_fits(cpl_http_request *t)
     return first == t->begin && last + 1 == end;
 }
 
-/* Whether the whole file may come: it was requested, or the range covers all of it. */
+/* Returns whether the whole file may come: it was requested, or the range covers all of it. */
 static bool whole_fits(const cpl_http_request *t)
 {
     if (!t->ranged) return !t->answer.has_length || t->answer.length <= t->bytes;
     return t->begin == 0 && t->answer.has_length && t->answer.length <= t->bytes;
 }
 
-/* Whether libcurl may follow the redirect. Until the next answer there is no code. */
+/* Returns whether libcurl may follow the redirect. Until the next answer there is no code. */
 static bool accept_redirect(cpl_http_request *t, const char *location)
 {
     char *from     = NULL;
@@ -173,7 +173,7 @@ static bool refuse_more(cpl_http_request *t)
                   t->bytes, t->out ? "were asked for" : "such a file may have");
 }
 
-/* After the last line of a header: whether the body may come. */
+/* Returns, after the last line of a header, whether the body may come. */
 static bool accept_answer(cpl_http_request *t)
 {
     const char *location = header(t, "Location"), *encoding = header(t, "Content-Encoding");
@@ -281,7 +281,7 @@ static void set_transfer(cpl_http_request *t, CURL *easy)
     curl->easy_setopt(easy, CURLOPT_XFERINFODATA, t);
 }
 
-/* Whether repeating the request does not mend the failure. */
+/* Returns whether repeating the request does not mend the failure. */
 static bool is_permanent(CURLcode code)
 {
     return code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||

@@ -36,7 +36,7 @@ static char *copy_of(const char *from, size_t length)
     return copy;
 }
 
-/* Letters, digits, '-', '_' and '.', of which the last two are not alone. */
+/* Returns true for letters, digits, '-', '_' and '.', of which the last two are not alone. */
 static bool is_name(const char *name, size_t length)
 {
     static const char allowed[] =
@@ -47,7 +47,7 @@ static bool is_name(const char *name, size_t length)
     return true;
 }
 
-/* Length of the revision at `text`: up to the next '/', or with refs/pr/1 up to the third. */
+/* Measures the revision at `text`: up to the next '/', or with refs/pr/1 up to the third. */
 static size_t revision_length(const char *text)
 {
     static const char *const longer[] = {"refs/pr/", "refs/convert/"};
@@ -57,7 +57,7 @@ static size_t revision_length(const char *text)
     return before + strcspn(text + before, "/");
 }
 
-/* %2F and the like as bytes, in place. */
+/* Decodes %2F and the like to bytes, in place. */
 static void decode(char *text)
 {
     char *to = text;
@@ -89,7 +89,7 @@ static bool is_path(const char *path)
     return true;
 }
 
-/* Whether the text names a commit. NULL: no. */
+/* Returns whether the text names a commit; false for NULL. */
 static bool is_commit(const char *text)
 {
     return text && strlen(text) == COMMIT && strspn(text, "0123456789abcdef") == COMMIT;
@@ -137,7 +137,7 @@ static cpl_status parse_repository(cpl_hub_place *place, const char *word)
 
 static const char default_endpoint[] = "https://huggingface.co";
 
-/* The path of a URL of the public hub, from "OWNER/NAME" on; NULL: the URL has another host. */
+/* Returns the path of a URL of the public hub, from "OWNER/NAME" on; NULL for another host. */
 static const char *below_hub(const char *url)
 {
     static const char *const hosts[] = {default_endpoint, "https://www.huggingface.co",
@@ -149,8 +149,8 @@ static const char *below_hub(const char *url)
     return NULL;
 }
 
-/* Whether files of a revision are below this part of a page's path. Others are discussions and
- * the like. */
+/* Returns whether files of a revision are below this part of a page's path. Others are discussions
+ * and the like. */
 static bool shows_files(const char *kind)
 {
     static const char *const kinds[] = {"tree/", "blob/", "resolve/", "raw/"};
@@ -288,7 +288,7 @@ done:
 
 /* ---- the token ---- */
 
-/* The first line, without blanks around it; NULL if nothing is left. */
+/* Takes the first line, without blanks around it; NULL if nothing is left. */
 static cpl_status take_token(char **token, const char *text, const char *where)
 {
     text += strspn(text, " \t\r\n");

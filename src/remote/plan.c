@@ -25,7 +25,7 @@ static void open_lane(lanes *l, int64_t index)
     move_to_front(l, l->count - 1);
 }
 
-/* Whether the piece is near enough to the range; the range then covers both. */
+/* Returns whether the piece is near enough to the range, which then covers both. */
 static bool grow(cpl_remote_range *r, const cpl_source_piece *piece, uint64_t gap, uint64_t most)
 {
     const uint64_t end   = piece->offset + piece->bytes;

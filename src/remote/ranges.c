@@ -105,7 +105,7 @@ static bool is_full(const cpl_remote *r, const cpl_remote_range *range)
     return r->held && r->held + length_of(range) > CPL_REMOTE_BUFFER;
 }
 
-/* The next range of the plan, if it fits into the buffer; NULL: none now. */
+/* Returns the next range of the plan, if it fits into the buffer; NULL: none now. */
 static cpl_remote_range *next_planned(cpl_remote *r)
 {
     const cpl_remote_plan *plan = &r->plan;
@@ -114,8 +114,8 @@ static cpl_remote_range *next_planned(cpl_remote *r)
     return &plan->ranges[r->next];
 }
 
-/* The range to fetch next, and its file: the oldest first bytes that are wanted, else the next
- * range of the plan. NULL: none now. */
+/* Returns the range to fetch next, and its file: the oldest first bytes that are wanted, else the
+ * next range of the plan. NULL: none now. */
 static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
 {
     cpl_remote_range *head = NULL;
@@ -176,7 +176,7 @@ void cpl_remote_stop(cpl_remote *r)
 
 /* ---- reading from a range, under the site's lock ---- */
 
-/* Whether a worker will fetch the range soon. */
+/* Returns whether a worker will fetch the range soon. */
 static bool is_coming(cpl_remote *r, const cpl_remote_range *range)
 {
     if (range->state != CPL_REMOTE_WAITING || !r->n_workers) return false;

@@ -33,7 +33,7 @@ static cpl_status no_memory(const char *path)
 
 /* ---- names ---- */
 
-/* The name of the file in its folder. */
+/* Returns the name of the file in its folder. */
 static const char *name_of(const cpl_remote *r, const char *path)
 {
     const size_t root = strlen(r->root);
@@ -60,7 +60,7 @@ static int compare_name(const void *name, const void *entry)
     return strcmp(name, *(char *const *)entry);
 }
 
-/* Whether the hub's list has the file. */
+/* Returns whether the hub's list has the file. */
 static bool is_listed(const cpl_remote *r, const char *path)
 {
     return r->names.count && bsearch(name_of(r, path), r->names.at, (size_t)r->names.count,
@@ -150,7 +150,7 @@ static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
     return CPL_OK;
 }
 
-/* For a file that is not required. */
+/* Finds out whether a file exists that is not required. */
 static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
 {
     cpl_remote_file *file = NULL;

@@ -18,7 +18,7 @@ static const char *fixed(cpl_pool *pool, double value, int decimals)
     return cpl_pool_printf(pool, "%.*f", decimals, value);
 }
 
-/* A number with significant digits, in the shortest form. */
+/* Writes a number with significant digits in the shortest form. */
 static const char *scaled(cpl_pool *pool, double value, int digits)
 {
     char words[32];
@@ -43,13 +43,13 @@ const char *cpl_columns_plain(cpl_pool *pool, const cpl_column *c, const cpl_sho
 
 /* ---- the columns of a table ---- */
 
-/* Number of alphas that have a column each. */
+/* Counts the alphas that have a column each. */
 static int n_shown(const cpl_columns *c, const cpl_shown *s)
 {
     return s->alphas == CPL_EACH_ALPHA ? c->n_alphas : 1;
 }
 
-/* Number of columns, with one for each alpha. */
+/* Counts the columns, with one for each alpha. */
 static int64_t count_columns(const cpl_columns *c, const cpl_shown *shown)
 {
     int64_t n = 0;
@@ -94,8 +94,8 @@ void cpl_columns_grid_row(cpl_grid *g, cpl_pool *pool, const cpl_columns *c, con
 
 /* ---- JSON ---- */
 
-/* The object that holds the last member of the path `key`, created if absent. Moves `key` to that
- * member's name. */
+/* Returns the object that holds the last member of the path `key`, created if absent. Moves `key`
+ * to that member's name. */
 static json_t *object_of(bool *failed, json_t *object, const char **key)
 {
     for (const char *dot = strchr(*key, '.'); dot; dot = strchr(*key, '.')) {

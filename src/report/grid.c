@@ -99,13 +99,13 @@ static const char *group_of(const cpl_grid *g, int64_t column)
     return group ? group : "";
 }
 
-/* Whether the two neighbouring columns have the same group. */
+/* Returns whether the two neighbouring columns have the same group. */
 static bool is_joined(const cpl_grid *g, int64_t column, int64_t next)
 {
     return *group_of(g, column) && strcmp(group_of(g, column), group_of(g, next)) == 0;
 }
 
-/* The width of a column. The last column of a group is wide enough for the group's name. */
+/* Returns the width of a column. The last column of a group is wide enough for the group's name. */
 static int64_t column_width(const cpl_grid *g, int64_t column)
 {
     int64_t width = plain_width(g->columns[column], WIDEST_CELL);

@@ -6,7 +6,7 @@
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-/* Length of the character at `s`. Sets `good` to whether XML 1.0 allows it. */
+/* Returns the length of the character at `s`. Sets `good` to whether XML 1.0 allows it. */
 static int next_character(bool *good, const unsigned char *s, size_t left)
 {
     int length = cpl_utf8_length(s, left);

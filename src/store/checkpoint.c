@@ -98,7 +98,7 @@ enum { N_PARTS = CPL_SAVED_V + 1 }; /* number of files that a rank writes */
 static const char *const prefixes[] = {
     [CPL_SAVED_WEIGHTS] = "", [CPL_SAVED_M] = "m.", [CPL_SAVED_V] = "v."};
 
-/* The file in which rank r writes this set. */
+/* Names the file in which rank r writes this set. */
 static void part_name(char name[NAME_BYTES], cpl_saved_set which, int r, int ranks)
 {
     if (which == CPL_SAVED_WEIGHTS)
@@ -136,7 +136,7 @@ static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpo
     return status;
 }
 
-/* An object with the sums of all parts by name. NULL if memory is not available. */
+/* Returns an object with the sums of all parts by name. NULL if memory is not available. */
 static json_t *name_sums(const int64_t *sums, int ranks)
 {
     json_t *named = json_object();
@@ -299,7 +299,7 @@ done:
 
 /* ---- loading ---- */
 
-/* The path of state.safetensors or of its index, from cpl_alloc. NULL if memory is not
+/* Returns the path of state.safetensors or of its index, from cpl_alloc. NULL if memory is not
  * available. */
 static char *state_tensors(const char *folder)
 {

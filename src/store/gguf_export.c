@@ -139,8 +139,8 @@ static int64_t numbers_of(int rank, const int64_t *shape)
     return numbers;
 }
 
-/* The tensor's format, as llama.cpp's converter chooses it: vectors and the router stay F32, rows
- * that are not a multiple of the block become F16. */
+/* Returns the tensor's format, as llama.cpp's converter chooses it: vectors and the router stay
+ * F32, rows that are not a multiple of the block become F16. */
 static cpl_format format_of(const planned *p, cpl_format wanted)
 {
     if (p->rank == 1 || is_field(&p->param, "router")) return CPL_FORMAT_F32;
@@ -218,7 +218,7 @@ static void put_number(cpl_gguf_writer *w, const graph *form, const char *key, d
     cpl_gguf_writer_f32(w, full, (float)value);
 }
 
-/* The code LLAMA_FTYPE of the matrices' format. */
+/* Returns the code LLAMA_FTYPE of the matrices' format. */
 static int64_t file_type_of(cpl_format type)
 {
     return type == CPL_FORMAT_F32    ? 0

@@ -24,8 +24,8 @@ static int32_t type_of(cpl_token_kind kind)
     return types[kind];
 }
 
-/* llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp: it depends on the pattern only;
- * llama.cpp's two names of GPT-2's pattern are equivalent. */
+/* Returns llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp: it depends on the
+ * pattern only; llama.cpp's two names of GPT-2's pattern are equivalent. */
 static const char *pre_of(cpl_tokenizer_traits traits)
 {
     if (traits.split == CPL_SPLIT_DOLMA2) return "dbrx";
@@ -89,8 +89,8 @@ static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t
 
 /* ---- merges ---- */
 
-/* "left right". llama.cpp splits merges at the space, so a part must not contain one; only an added
- * token can. */
+/* Writes "left right". llama.cpp splits merges at the space, so a part must not contain one; only
+ * an added token can. */
 static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_pair merge,
                               const char *folder)
 {
@@ -173,7 +173,7 @@ static cpl_status put_template_file(cpl_gguf_writer *w, const char *path, const 
     return status;
 }
 
-/* The template named "default" in a list of {"name": ..., "template": ...}, or NULL. */
+/* Returns the template named "default" in a list of {"name": ..., "template": ...}, or NULL. */
 static const char *default_of(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {

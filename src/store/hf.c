@@ -151,8 +151,8 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
 
 /* ---- loading ---- */
 
-/* gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Read one expert
- * at a time, from `first` on; the two halves are stored in separate tensors. */
+/* Loads gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Reads one
+ * expert at a time, from `first` on; the two halves are stored in separate tensors. */
 static cpl_status load_gate_up(cpl_named_list *list, const cpl_stored *fused,
                                const cpl_layer_params *to, int64_t first)
 {
@@ -165,7 +165,7 @@ static cpl_status load_gate_up(cpl_named_list *list, const cpl_stored *fused,
     return CPL_OK;
 }
 
-/* The name of a parameter in the files. */
+/* Returns the name of a parameter in the files. */
 static const char *stored_name(const cpl_hf *hf, const char *name)
 {
     return hf->head_is_embed && strcmp(name, CPL_HF_EMBED) == 0 ? CPL_HF_HEAD : name;
@@ -276,7 +276,7 @@ static cpl_status copy_tokenizer(const char *folder, const char *from)
     return status;
 }
 
-/* Text of the added token with this id, borrowed from `tokenizer`, or NULL. */
+/* Returns the text of the added token with this id, borrowed from `tokenizer`, or NULL. */
 static const char *added_token(const json_t *tokenizer, int64_t id)
 {
     const json_t *added = json_object_get(tokenizer, "added_tokens");

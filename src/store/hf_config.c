@@ -294,7 +294,7 @@ cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *objec
     return status;
 }
 
-/* The value of the model's setting with this name. */
+/* Returns the value of the model's setting with this name. */
 static json_t *setting_value(const cpl_model_settings *c, const char *name)
 {
     size_t i = 0;
@@ -346,7 +346,7 @@ static cpl_status differs(const cpl_setting *s, const void *ours, const void *th
     return status;
 }
 
-/* Whether a setting that may be unset is unset. */
+/* Returns whether a setting that may be unset is unset. */
 static bool is_unset(const cpl_setting *s, const void *field)
 {
     if (s->kind == CPL_KIND_INT) return *(const int64_t *)field == CPL_UNSET;

@@ -16,7 +16,7 @@ int64_t cpl_hf_number_behind(const char *name, const char *part)
                : -1;
 }
 
-/* The fused gate and up matrices of layer l; NULL if each expert has its own tensors. */
+/* Returns the fused gate and up matrices of layer l; NULL if each expert has its own tensors. */
 static const cpl_stored *fused_gate_up(const cpl_stored_files *weights, int64_t l)
 {
     char name[128];
@@ -24,7 +24,7 @@ static const cpl_stored *fused_gate_up(const cpl_stored_files *weights, int64_t 
     return cpl_stored_find(weights, name);
 }
 
-/* Whether the model uses the tensor, or the tensor holds frequencies of rotary angles. */
+/* Returns whether the model uses the tensor, or the tensor holds frequencies of rotary angles. */
 static bool is_expected(const cpl_stored_files *weights, const cpl_model_settings *config,
                         const char *name)
 {
@@ -84,7 +84,7 @@ cpl_status cpl_hf_judge_tensors(const cpl_model_settings *config, const cpl_stor
     return CPL_OK;
 }
 
-/* Whether the two tensors have the same shape and numbers. */
+/* Sets *same to whether the two tensors have the same shape and numbers. */
 static cpl_status have_same_numbers(bool *same, const cpl_stored *a, const cpl_stored *b)
 {
     enum { AT_ONCE = 1 << 16 };

@@ -102,7 +102,7 @@ cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes)
 
 /* ---- names ---- */
 
-/* The number in a name "step-NNNNNN"; -1 for another name. */
+/* Returns the number in a name "step-NNNNNN"; -1 for another name. */
 static int64_t step_of(const char *name)
 {
     char *end = NULL;
@@ -159,13 +159,13 @@ static cpl_status list_contents(contents *c, const char *folder)
     return CPL_OK;
 }
 
-/* Whether the folder holds a run that has begun, with or without other files. */
+/* Returns whether the folder holds a run that has begun, with or without other files. */
 static bool is_begun_run(const contents *c)
 {
     return c->config_yaml && (c->trace[0] || c->last || c->newest[0]);
 }
 
-/* True for a folder that cannot be listed, so that its reader reports the reason. */
+/* Returns true for a folder that cannot be listed, so that its reader reports the reason. */
 bool cpl_run_dir_has_checkpoint(const char *run)
 {
     contents c;
@@ -214,7 +214,7 @@ static bool is_whole(const char *run, const char *name)
     return whole;
 }
 
-/* The quotes that a shell needs around the path. */
+/* Returns the quotes that a shell needs around the path. */
 static const char *quote_of(const char *run)
 {
     static const char plain[] =
@@ -222,7 +222,7 @@ static const char *quote_of(const char *run)
     return !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
 }
 
-/* The error for a `last` that leads to no checkpoint; `what` describes its target. */
+/* Returns the error for a `last` that leads to no checkpoint; `what` describes its target. */
 static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
 {
     const char *quote = quote_of(run);
@@ -245,8 +245,8 @@ static cpl_status leads_nowhere(const char *run, const char *name, const char *w
     return status;
 }
 
-/* The error for a `last` that is not a link: usually a copy of the checkpoint, made by a program
- * that follows links. `last` is the path. */
+/* Returns the error for a `last` that is not a link: usually a copy of the checkpoint, made by a
+ * program that follows links. `last` is the path. */
 static cpl_status last_is_no_link(const char *run, const char *last)
 {
     char name[NAME_BYTES];

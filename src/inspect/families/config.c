@@ -9,7 +9,7 @@ static const int64_t MOST = (int64_t)1 << 40; /* no number of a config is that l
 
 /* ---- keys and their places ---- */
 
-/* The value under "a.b" or the key "a.b" itself (GGUF), or NULL. */
+/* Returns the value under "a.b" or the key "a.b" itself (GGUF), or NULL. */
 static json_t *value_at(const json_t *object, const char *path, size_t length)
 {
     char key[MAX_KEY];
@@ -142,7 +142,7 @@ static void find_gguf_family(cpl_moe_config *out, const json_t *config)
     out->family_name = out->family ? out->family->model_types : out->model_type;
 }
 
-/* The model type at the top level; if that is in no row, the first nested one that is in a row. */
+/* Sets the model type of the top level; if that is in no row, the first nested one in a row. */
 static void find_family(cpl_moe_config *out, const json_t *config)
 {
     if (out->is_gguf) {
@@ -217,7 +217,7 @@ static bool is_read(const char *format)
     return !format || cpl_name_in_words(read, format);
 }
 
-/* A format of compressed-tensors that is not read, or NULL. */
+/* Returns a format of compressed-tensors that is not read, or NULL. */
 static const char *find_unread_format(const json_t *quant)
 {
     const char *name, *format = string_at(quant, "format");
@@ -231,7 +231,7 @@ static const char *find_unread_format(const json_t *quant)
     return NULL;
 }
 
-/* The fault of a quantisation that is not read, or NULL. */
+/* Returns the fault of a quantisation that is not read, or NULL. */
 static const char *find_fault(const cpl_moe_config *config, cpl_pool *pool, const char *path)
 {
     const char *method = config->quant_method, *format = NULL;
@@ -312,7 +312,7 @@ static const char *others_too(cpl_pool *pool, int64_t others)
     return others ? cpl_pool_printf(pool, " (so in %" PRId64 " more layers)", others) : "";
 }
 
-/* One sentence on the first layer where they disagree, and how many others do. */
+/* Adds one sentence on the first layer where they disagree, and how many others do. */
 static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config, figure what)
 {
     const cpl_moe_layer *first = NULL;
@@ -371,7 +371,7 @@ void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *confi
 
 /* ---- guesses ---- */
 
-/* The reason why no row of the table applies to the checkpoint. */
+/* Returns the reason why no row of the table applies to the checkpoint. */
 static const char *why_guessed(cpl_pool *pool, const cpl_moe_config *config)
 {
     if (config->model_type)

@@ -55,7 +55,7 @@ static const char *name_at(const map_builder *m, int64_t i)
     return m->tensors[i]->name;
 }
 
-/* Bytes of "mtp.layers.0." in a name of a multi-token-prediction layer; 0 if it has no number. */
+/* Counts the bytes of "mtp.layers.0." in a name of multi-token prediction; 0 if without number. */
 static size_t mtp_prefix(const char *name)
 {
     size_t at = 0;
@@ -200,7 +200,7 @@ static bool same_base(const map_builder *m, const group *a, const group *b)
     return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
 }
 
-/* Whether the layer is one of multi-token prediction by its number. */
+/* Returns whether the layer is one of multi-token prediction by its number. */
 static bool is_beyond(const map_builder *m, const group *here)
 {
     return !m->two_parts && m->config.n_layers > 0 && here->layer >= m->config.n_layers;
@@ -244,8 +244,8 @@ static void make_layers(map_builder *m)
 #define SAY(m, format, ...)                                                                        \
     cpl_pool_printf((m)->pool, "%s: " format, (m)->document->path, __VA_ARGS__)
 
-/* The fault of a file with the moments of an optimizer, or NULL. The state.safetensors of our
- * checkpoints has m.NAME and v.NAME for every tensor of the model. */
+/* Returns the fault of a file with the moments of an optimizer, or NULL. The state.safetensors of
+ * our checkpoints has m.NAME and v.NAME for every tensor of the model. */
 static const char *find_moments(const map_builder *m)
 {
     const int64_t half = m->count / 2;
@@ -261,7 +261,7 @@ static const char *find_moments(const map_builder *m)
                "m.* and v.*");
 }
 
-/* A tensor name that suggests experts, or NULL. */
+/* Returns a tensor name that suggests experts, or NULL. */
 static const char *likely_name(const map_builder *m)
 {
     for (int64_t i = 0; i < m->count; i++)
@@ -277,7 +277,7 @@ static bool are_adapters(const map_builder *m)
     return true;
 }
 
-/* The fault of a checkpoint without MoE layers. */
+/* Returns the fault of a checkpoint without MoE layers. */
 static const char *say_none(const map_builder *m)
 {
     const char *type = m->config.model_type, *likely = likely_name(m);

@@ -5,7 +5,7 @@
 
 /* ---- missing experts ---- */
 
-/* The name of the tensor of `match`, with the number of another expert. */
+/* Returns the name of the tensor of `match`, with the number of another expert. */
 static const char *name_of_expert(cpl_layer_builder *f, const cpl_name_match *match, int64_t expert)
 {
     const char *name = match->tensor->name, *rest = match->digits;
@@ -20,7 +20,7 @@ static const cpl_name_match *numbers_match(const cpl_layer_builder *f, int64_t i
     return f->first[i];
 }
 
-/* Whether experts 0 ... n-1 are all there. */
+/* Returns whether experts 0 ... n-1 are all there. */
 static bool check_experts(cpl_layer_builder *f, int64_t n)
 {
     for (int64_t e = 0; e < n; e++) {
@@ -35,7 +35,7 @@ static bool check_experts(cpl_layer_builder *f, int64_t n)
 
 /* ---- the router's orientation, n and d ---- */
 
-/* Whether the gates have an axis of this length that may be d. */
+/* Returns whether the gates have an axis of this length that may be d. */
 static bool gates_have(const cpl_layer_builder *f, int64_t d)
 {
     return f->gates.cols == d || f->gates.rows == d;
@@ -53,7 +53,7 @@ static bool counts_experts(const cpl_layer_builder *f, int64_t axis)
     return axis == known || (cpl_fit_flag(f, CPL_FLAG_VISION_HALF) && 2 * axis == known);
 }
 
-/* Whether the router is [d,n]. If both orientations fit, the family's row decides. */
+/* Returns whether the router is [d,n]. If both orientations fit, the family's row decides. */
 static bool is_turned(const cpl_layer_builder *f)
 {
     if (!cpl_fit_flag(f, CPL_FLAG_TRANSPOSED)) return false;
@@ -65,7 +65,7 @@ static bool is_turned(const cpl_layer_builder *f)
     return gates_have(f, a) && !gates_have(f, b);
 }
 
-/* The number of experts. It is smaller than the router's rows only if the family says so. */
+/* Returns the number of experts. The router has more rows only if the family says so. */
 static int64_t n_of_extra(const cpl_layer_builder *f, int64_t router_rows)
 {
     int64_t known = n_known(f);
@@ -105,7 +105,7 @@ static bool check_n(cpl_layer_builder *f)
 
 /* ---- the gates' orientation and D ---- */
 
-/* The width of the vector that latent experts read; 0 if it is unknown. */
+/* Returns the width of the vector that latent experts read; 0 if it is unknown. */
 static int64_t latent_width(const cpl_layer_builder *f)
 {
     int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
@@ -132,8 +132,8 @@ static void misfit(cpl_layer_builder *f)
 
 /* ---- a stack, or gate and up, with two axes of length d ---- */
 
-/* Whether `beside` is the down projection of the experts, which is stored the same way round: with
- * gate and up in columns it is [D,d], else [d,D]. */
+/* Returns whether `beside` is the down projection of the experts, which is stored the same way
+ * round: with gate and up in columns it is [D,d], else [d,D]. */
 static bool is_down(const cpl_layer_builder *f, const cpl_stored *beside, bool *columns)
 {
     int64_t d = f->layer->d, D = d / 2;

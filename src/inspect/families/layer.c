@@ -5,7 +5,7 @@
 
 /* ---- which names ---- */
 
-/* The likeliest pattern, or -1. `alone` chooses among those that are used if there is no gate. */
+/* Returns the likeliest pattern, or -1; with `alone` of those that are used without a gate. */
 static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
     const cpl_name_match *best = NULL;
@@ -71,7 +71,7 @@ static void refuse_method(cpl_layer_builder *f, const cpl_name_match *match)
                    match->tensor->name, match->method);
 }
 
-/* The matrix of the matches [0, count), which are of one pattern and expert. */
+/* Makes the matrix of the matches [0, count), which are of one pattern and expert. */
 static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix_shape *shape,
                         const cpl_name_match *matches, int64_t count, int64_t d)
 {
@@ -177,7 +177,7 @@ static bool read_first_gate(cpl_layer_builder *f)
 
 /* ---- the whole layer ---- */
 
-/* A note on the router's rows after those of its experts. */
+/* Returns a note on the router's rows after those of its experts. */
 static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;
@@ -224,7 +224,7 @@ static void fill_figures(cpl_layer_builder *f)
     set_note(f);
 }
 
-/* Up to three matrices of the layer that may be its router or its experts, by another name. */
+/* Names up to three matrices of the layer that may be its router or experts by other names. */
 static const char *names_there(cpl_layer_builder *f)
 {
     enum { MOST = 3 };
@@ -244,7 +244,7 @@ static const char *names_there(cpl_layer_builder *f)
     return count <= MOST ? names : CPL_SAY(f, "%s and %" PRId64 " more", names, count - MOST);
 }
 
-/* A layer with a router or with experts only. */
+/* Fills in a layer with a router or with experts only. */
 static void fill_half(cpl_layer_builder *f, bool *is_moe)
 {
     int64_t count;

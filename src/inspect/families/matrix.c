@@ -45,7 +45,7 @@ static const char *lacks_scale(const cpl_matrix_parts *m, const cpl_stored *tens
 
 /* ---- the weight ---- */
 
-/* The outer axes of a tensor whose last `inner` axes are one row of numbers. */
+/* Sets the outer axes of a tensor whose last `inner` axes are one row of numbers. */
 static bool set_rows(cpl_matrix_shape *shape, const cpl_stored *tensor, int inner)
 {
     int outer = tensor->rank - inner;
@@ -95,7 +95,7 @@ static const char *make_packed(const cpl_matrix_parts *m)
                            scale->path, scale->name, scales, m->shape->cols);
 }
 
-/* Whether the tensor holds pairs of f4: I8 with an exponent for every 32 numbers. */
+/* Returns whether the tensor holds pairs of f4: I8 with an exponent for every 32 numbers. */
 static bool is_f4(const cpl_stored *weight, const cpl_stored *scale)
 {
     if (!is_type(weight, "I8") || !scale || weight->rank < 2 || scale->rank != weight->rank)
@@ -149,7 +149,7 @@ static void find_scale_blocks(const cpl_matrix_parts *m)
     }
 }
 
-/* Whether the axes are [n,rows,cols] without those that are 1. */
+/* Returns whether the axes are [n,rows,cols] without those that are 1. */
 static bool is_grid(const cpl_stored *scale, int64_t n, int64_t rows, int64_t cols)
 {
     const int64_t want[3] = {n, rows, cols};

@@ -247,7 +247,7 @@ static bool ending_of(cpl_name_match *match, const char *rest)
     return false;
 }
 
-/* Whether `at` is the pattern, with a number for {e} and a known ending. */
+/* Returns whether `at` is the pattern, with a number for {e} and a known ending. */
 static bool pattern_is_at(cpl_name_match *match, const cpl_name_pattern *pattern, const char *at)
 {
     if (*at != *pattern->text || strncmp(at, pattern->text, pattern->hole) != 0) return false;

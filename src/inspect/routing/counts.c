@@ -174,7 +174,7 @@ cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool, cons
 
 /* ---- shares ---- */
 
-/* The largest share of these places that have one expert. */
+/* Returns the largest share of these places that have one expert. */
 static double largest_share(int64_t *counts, const cpl_routing_record *r, int64_t layer,
                             const int64_t *places, int64_t count)
 {

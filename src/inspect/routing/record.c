@@ -214,7 +214,7 @@ static cpl_status get_choices(work *w, const cpl_moe_kept *kept)
     return CPL_OK;
 }
 
-/* The logits of the `count` gathered tokens; without router rows the scores. */
+/* Computes the logits of the `count` gathered tokens; without router rows the scores. */
 static void get_scores(work *w, const cpl_layer_params *layer, int64_t count)
 {
     const int64_t n   = w->reader->model.config.n_experts;
@@ -372,7 +372,7 @@ static void take_clean(clean *c, cpl_tensor_arena *arena, const cpl_model_settin
     c->answers      = cpl_tensor_take_host(arena, (size_t)(n * n) * sizeof *c->answers);
 }
 
-/* M [n,n] of any rows [n,d]. */
+/* Computes M [n,n] of any rows [n,d]. */
 static void responses(float *M, const clean *c, cpl_backend *be, const cpl_layer_params *layer,
                       cpl_tensor rows)
 {

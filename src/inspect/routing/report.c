@@ -27,7 +27,7 @@ static int by_step(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* The other checkpoints, if the user named the folder of a run. */
+/* Finds the other checkpoints, if the user named the folder of a run. */
 static cpl_status find_steps(cpl_routing_report *r)
 {
     cpl_strings names = {0};

@@ -40,7 +40,7 @@ cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, 
     return cpl_routing_samples_init(&a->samples, pool, room, n);
 }
 
-/* Rank of expert e by response; 0 is the strongest. */
+/* Returns the rank of expert e by response; 0 is the strongest. */
 static int64_t place_of(const double *answers, int64_t n, int64_t e)
 {
     int64_t before = 0;

@@ -83,7 +83,7 @@ static void free_lists(lists *l)
     cpl_free(l->scratch);
 }
 
-/* rho of the entries whose sign times `side` is above 0; side 0: of all. */
+/* Returns rho of the entries whose sign times `side` is above 0; side 0: of all. */
 static double rho_of_side(const lists *l, int64_t length, double side)
 {
     int64_t count = 0;
@@ -169,7 +169,7 @@ static int by_id(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* The tokens of one id: less the means, which mean_score and mean_answer [n] are for. */
+/* Adds the tokens of one id, less the means, which mean_score and mean_answer [n] are for. */
 static void add_group(means *m, const lists *l, const cpl_routing_samples *s, const double *origin,
                       const sampled *group, int64_t count, double *mean_score, double *mean_answer)
 {

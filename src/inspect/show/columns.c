@@ -37,7 +37,7 @@ static const cpl_column list[N_COLUMNS] = {
 #include "inspect/show/columns.def"
 };
 
-/* The least of sign times the experts' silhouettes. */
+/* Returns the least of sign times the experts' silhouettes. */
 static double least_silhouette(const cpl_layer_report *l, double sign)
 {
     double least = NAN;
@@ -46,7 +46,7 @@ static double least_silhouette(const cpl_layer_report *l, double sign)
     return least;
 }
 
-/* `report` is the one that has the part: of the weights, or of the routing. */
+/* Returns whether the layer has the part. `report` is that of the weights or of the routing. */
 static bool has_part(const void *report, int64_t layer, int part)
 {
     if (part >= TEXT) return part == TEXT || ((const cpl_routing_report *)report)->layers[layer].M;
@@ -306,7 +306,7 @@ static const int centred_of[N_COLUMNS] = {
     OF_CENTRED(VIOLATED),     OF_CENTRED(LAMBDA)};
 #undef OF_CENTRED
 
-/* Mean over the layers that have the figure, at the first alpha; NaN: none has it. */
+/* Returns the mean over the layers that have the figure, at the first alpha; NaN: none has it. */
 static double mean_of(const cpl_columns *c, int64_t n_layers, int column)
 {
     double sum    = 0;
@@ -319,7 +319,7 @@ static double mean_of(const cpl_columns *c, int64_t n_layers, int column)
     return count ? sum / (double)count : (double)NAN;
 }
 
-/* Whether a layer of the report has the part. */
+/* Returns whether a layer of the report has the part. */
 static bool is_there(const void *report, int64_t n_layers, int part)
 {
     bool there = false;

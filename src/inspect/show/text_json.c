@@ -147,7 +147,7 @@ static json_t *saturation(maker *m)
     return array;
 }
 
-/* The figures of the verdict, each with its value by chance. */
+/* Lists the figures of the verdict, each with its value by chance. */
 static json_t *summary(maker *m)
 {
     const cpl_routing_summary s = cpl_routing_summary_of(m->r);

@@ -47,8 +47,8 @@ static bool counts(const cpl_layer_report *l)
     return has_M(l) && l->at->n > 1;
 }
 
-/* The share of pairs violated at alpha 1: the smaller one of stored and centred rows. A matrix
- * that is the same everywhere, or zero, shows nothing. */
+/* Returns the share of pairs violated at alpha 1: the smaller one of stored and centred rows. A
+ * matrix that is the same everywhere, or zero, shows nothing. */
 static double violated_in(const cpl_layer_report *l)
 {
     const cpl_centred_report *c = &l->centred;
@@ -59,7 +59,7 @@ static double violated_in(const cpl_layer_report *l)
     return least;
 }
 
-/* The share of layers with random weights of n experts that count as coupled. */
+/* Returns the share of layers with random weights of n experts that count as coupled. */
 static double kept_by_chance(int64_t n)
 {
     static const double share[FEW] = {0, 0, 1.0 / 6, 1.0 / 30, 1.0 / 400, 1.0 / 1500};
@@ -93,7 +93,7 @@ static void finish_rows(cpl_coupling_rows *t)
     t->violated /= (double)t->layers;
 }
 
-/* Whether random weights would have as many coupled layers, all of few experts (Poisson). */
+/* Returns whether random weights would couple as many layers, all of few experts (Poisson). */
 static bool may_be_chance(const tally *t)
 {
     double term = exp(-t->expected), fewer = 0;
@@ -132,7 +132,7 @@ static const char *state_of(const tally *t)
     return t->by_chance ? NULL : "weakly coupled";
 }
 
-/* "4.5", or "4.5 to 6" where the ends differ as printed. */
+/* Writes "4.5", or "4.5 to 6" where the ends differ as printed. */
 static void say_range(cpl_text *out, double low, double high)
 {
     char from[32], to[32];
@@ -160,7 +160,7 @@ static void say_rows(cpl_text *out, const cpl_coupling_rows *t, double chance)
     cpl_text_char(out, '.');
 }
 
-/* ", namely 2, 5, 8", or, if most layers are coupled, ", all but 7". */
+/* Writes ", namely 2, 5, 8", or, if most layers are coupled, ", all but 7". */
 static void say_which(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
     enum { MOST = 8 };
@@ -179,7 +179,7 @@ static void say_which(cpl_text *out, const tally *t, const cpl_coupling_report *
     if (count > MOST) cpl_text_printf(out, ", ...");
 }
 
-/* " (coupled layers: 3 of 48, namely 2, 5, 8)." */
+/* Writes " (coupled layers: 3 of 48, namely 2, 5, 8)." */
 static void say_layers(cpl_text *out, const tally *t, const cpl_coupling_report *r)
 {
     cpl_text_printf(out, " (coupled layers: %lld of %lld", (long long)t->coupled,
