@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* ---- what is wrong with the questions of a task as a whole ---- */
+/* ---- checks of all questions of a task ---- */
 
 static bool is_reported(const cpl_questions *q, const char *metric)
 {
@@ -176,7 +176,8 @@ static cpl_status check_questions(const cpl_selected *what, const cpl_questions 
 
 /* ---- questions and rows of the tasks ---- */
 
-/* Forms are evaluated; the profile they belong to takes the best of their results. */
+/* Returns whether a profile is evaluated itself. A profile with forms takes the best of their
+ * results. */
 static bool is_evaluated(const cpl_selected *what)
 {
     return what->profile->forms.count == 0;
@@ -242,7 +243,7 @@ static cpl_status check_task(cpl_evaluation *e, cpl_task_evaluation *one)
     return status;
 }
 
-/* The failure that names the tasks without rows. */
+/* Fails with the names of the tasks without rows, if there are any. */
 static cpl_status fail_missing(const cpl_evaluation *e, const char *others)
 {
     cpl_text names   = {0};
@@ -266,8 +267,8 @@ cpl_status cpl_evaluation_missing(const cpl_evaluation *e)
     return fail_missing(e, ", and the other tasks were evaluated");
 }
 
-/* Finds the tasks without rows, and logs what each needs. In a training run they are an error. For a
- * single task the error of the reading is enough. */
+/* Finds the tasks without rows, and logs what each needs. In a training run they are an error. For
+ * a single task the error of the reading is enough. */
 static cpl_status check_rows(cpl_evaluation *e)
 {
     for (int64_t i = 0; i < e->count && count_evaluated(e->selection) > 1; i++) {
@@ -324,7 +325,7 @@ void cpl_evaluation_close(cpl_evaluation *e)
 
 /* ---- forms ---- */
 
-/* The best headline among the forms of entry `of`. */
+/* Sets the result of entry `of` from its form with the best headline. */
 static cpl_status best_form(cpl_evaluation *e, int64_t of)
 {
     const cpl_task_evaluation *best = NULL;
@@ -352,8 +353,8 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
-/* All ranks must have the same questions, or their blocks would be others. `status`: that of
- * reading them. Collective. */
+/* Checks that all ranks have the same questions, since their blocks would differ otherwise.
+ * `status` is that of reading them. Collective. */
 static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_task_evaluation *one,
                               const cpl_questions *q)
 {
@@ -421,7 +422,7 @@ cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
 
 static const char *const places[] = {"../share/couplet/eval", "../../data/eval"};
 
-/* The folder of the program, from cpl_alloc; NULL: not known. */
+/* Returns the folder of the program, from cpl_alloc, or NULL. */
 static char *program_folder(void)
 {
     char program[4096];

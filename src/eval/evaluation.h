@@ -18,103 +18,105 @@
 /* A task under a profile. */
 typedef struct cpl_task_evaluation {
     const cpl_selected *what;
-    bool missing;   /* it has no rows, and is left out */
-    int64_t n;      /* questions */
+    bool missing;   /* true if the task has no rows, and is left out */
+    int64_t n;      /* number of questions */
     json_t *result; /* a result as in docs/formats.md; NULL: not evaluated yet */
 } cpl_task_evaluation;
 
 typedef struct cpl_evaluation {
-    const cpl_selection *selection; /* outlives it */
-    cpl_questions_options options;  /* its texts outlive it */
-    cpl_task_evaluation *at;        /* (count) those of the selection, in its order */
+    const cpl_selection *selection; /* outlives the evaluation */
+    cpl_questions_options options;  /* its texts outlive the evaluation */
+    cpl_task_evaluation *at;        /* (count) one for each entry of the selection, in its order */
     int64_t count;
-    const cpl_tokenizer *tokenizer; /* the model's; outlives it */
-    int64_t model_window;           /* the model's */
-    int64_t n_questions;            /* questions of all tasks */
-    int64_t window; /* tokens that the longest of them may have, with the model's window */
+    const cpl_tokenizer *tokenizer; /* the model's; outlives the evaluation */
+    int64_t model_window;           /* the model's window, in tokens */
+    int64_t n_questions;            /* number of questions of all tasks */
+    int64_t window;                 /* the longest window that a question needs, in tokens */
 } cpl_evaluation;
 
-/* Reads all questions once, so that whatever is wrong with them is said before a model is loaded;
- * window and tokenizer are the model's, the latter outlives it. Tasks without rows are logged and
- * left out; if all are, and in a training run, they are an error. Otherwise as cpl_questions_read
- * and cpl_eval_runner_check. */
+/* Reads all questions once, so that errors in them come before a model is loaded. `window` and
+ * `tokenizer` are the model's; the tokenizer outlives the evaluation. Tasks without rows are logged
+ * and left out. They are an error if no task has rows, and in a training run. Other errors as
+ * cpl_questions_read and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
                                              const cpl_questions_options *options, int64_t window,
                                              const cpl_tokenizer *tokenizer);
 void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
 
-/* CPL_ERR_INPUT with their names if tasks without rows are left out. */
+/* Fails with CPL_ERR_INPUT and the names of the tasks that are left out, if there are any. */
 CPL_NODISCARD cpl_status cpl_evaluation_missing(const cpl_evaluation *e);
 
-/* Who watches; every function may be NULL. */
+/* Functions that are called during a run. Each may be NULL. */
 typedef struct cpl_evaluation_callbacks {
     void *ctx;
+    /* `recorded` questions of the task have an answer in the journal. */
     void (*began)(void *ctx, const cpl_task_evaluation *one, int64_t recorded);
-    void (*advanced)(void *ctx,
-                     double questions); /* `questions`: done of the current task in this run */
+    /* This run has answered `questions` questions of the current task. */
+    void (*advanced)(void *ctx, double questions);
     void (*finished)(void *ctx, const cpl_task_evaluation *one);
 } cpl_evaluation_callbacks;
 
-/* Runs everything that `journal` (NULL: none) does not have. `samples`: results hold every
- * question. Failures as cpl_eval_runner_run. With a group of the runner it is collective: rank 0
- * alone has a journal, all set the results. CPL_ERR_INPUT if ranks have other questions. */
+/* Runs all questions without an answer in `journal`, which may be NULL. `samples`: results hold
+ * every question. Failures as cpl_eval_runner_run. With a group of the runner the call is
+ * collective: rank 0 alone has a journal, all ranks set the results. CPL_ERR_INPUT if the questions
+ * of ranks differ. */
 CPL_NODISCARD cpl_status cpl_evaluation_run(cpl_evaluation *e, const cpl_eval_runner *runner,
                                             cpl_eval_journal *journal, bool samples,
                                             const cpl_evaluation_callbacks *callbacks);
 
-/* Runs the questions of one task that `journal` has no answer to, and sets the result. */
+/* Runs the questions of one task without an answer in `journal`, and sets the result. */
 CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const cpl_questions *q,
                                                  const cpl_eval_runner *runner,
                                                  cpl_eval_journal *journal, bool samples,
                                                  const cpl_evaluation_callbacks *callbacks);
 
-/* Adds to a failure which task it is about. */
+/* Adds the name of the task to a failure. */
 CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
 
-/* {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, ...},
- * docs/formats.md; borrows `settings`; eos -1: none; NULL if there is no memory. */
+/* Returns {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, ...}
+ * of docs/formats.md, or NULL without memory. Borrows `settings`. eos -1: none. */
 json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos);
 
 /* ---- reading results ---- */
 
-/* Whether a metric is a loss by itself or one of its aggregates: "bpb_macro". */
+/* Returns whether a metric is a loss or an aggregate of one, such as "bpb_macro". */
 bool cpl_evaluation_is_loss(const char *metric);
 
-/* The headline's name, value and standard error (NaN: none) of a result. */
+/* Returns the name of a result's headline, and sets its value and standard error (NaN: none). */
 const char *cpl_evaluation_headline(const json_t *result, double *value, double *error);
 
-/* The mean headline of a set of the paper, "3b" or "15b"; NaN if not all its tasks were
- * evaluated under the profile that they have there. */
+/* Returns the mean headline of a set of the paper, "3b" or "15b", or NaN if a task of the set was
+ * not evaluated under its profile there. */
 double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
 
-/* "54.21" percent of a share, "2.685" of a loss, "-" of what is not a number, from the pool. */
+/* Returns a value as text, from the pool: a share in percent ("54.21"), a loss ("2.6850"), or "-"
+ * for a value that is not finite. */
 const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double value);
 
-/* Sets `grid`, whose texts are taken from the pool: a row for every metric of every task, the
- * headline first, then the paper's averages; without rows if there is nothing. */
+/* Sets `grid`, with texts from the pool: a row for every metric of every task, the headline first,
+ * then the paper's averages. The grid has no rows without a result. */
 CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
                                               const cpl_evaluation *e);
 
-/* Appends the table, and what was left out or cut, as text for a terminal. */
+/* Appends the table and the remarks as text for a terminal. */
 CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends a sentence if not all rows were asked, and one for every result of which questions were
- * cut or rows left out. */
+/* Appends a sentence if a part of the rows was asked, and one for every result with cut questions
+ * or with rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends a sentence: which headlines are above chance. */
-void cpl_evaluation_conclusion(cpl_text *out, const cpl_evaluation *e);
-
-/* Appends the page; `model` is the name of what was evaluated, `data` its JSON, `made` of
+/* Appends the page. `model` is the model's name, `data` the evaluation's JSON, `made` that of
  * app/provenance.h or NULL. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
                                              const char *model, const json_t *data, json_t *made);
 
-/* The folder of the rows that are shipped with the program, from cpl_alloc: share/couplet/eval next
- * to its bin, or the project's data/eval; "data/eval" if neither exists. NULL: no memory. */
+/* Returns the folder of the rows that are shipped with the program, from cpl_alloc:
+ * share/couplet/eval next to its bin, or the project's data/eval; "data/eval" if neither exists.
+ * NULL: out of memory. */
 char *cpl_eval_data_dir(void);
 
-/* CPL_ERR_INPUT if that folder is not there; `word` is the flag or setting that names another. */
+/* Fails with CPL_ERR_INPUT if that folder is missing. `word` is the flag or setting that names
+ * another folder. */
 CPL_NODISCARD cpl_status cpl_eval_data_dir_check(const char *data, const char *word);
 
 #endif /* CPL_EVAL_EVALUATION_H */

@@ -60,7 +60,8 @@ static void write_tally(cpl_text *out, const tally *t)
     out->failed = out->failed || t->names.failed;
 }
 
-void cpl_evaluation_conclusion(cpl_text *out, const cpl_evaluation *e)
+/* Appends a sentence that names the tasks whose headlines are above chance. */
+static void write_conclusion(cpl_text *out, const cpl_evaluation *e)
 {
     tally t = tally_of(e);
     write_tally(out, &t);
@@ -125,7 +126,7 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t e
         if (isfinite(mean))
             cpl_json_put(&failed, averages, cpl_selection_sets[i].word, cpl_json_number(mean));
     }
-    cpl_evaluation_conclusion(&conclusion, e);
+    write_conclusion(&conclusion, e);
     cpl_evaluation_remarks(&remarks, e);
     json_t *all = json_pack(
         "{s:s, s:O, s:o, s:o, s:o, s:o, s:o, s:o}", "program", "couplet " COUPLET_VERSION,
@@ -159,7 +160,7 @@ cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e, const cha
     json_t *report = without_samples(data);
     cpl_grid grid;
     cpl_text_printf(&title, "Evaluation of %s", model);
-    cpl_evaluation_conclusion(&sentences, e);
+    write_conclusion(&sentences, e);
     cpl_text_char(&sentences, '\n');
     cpl_evaluation_remarks(&sentences, e);
     cpl_status status = report ? cpl_text_status(&sentences) : CPL_ERR_MEMORY;

@@ -63,9 +63,8 @@ cpl_span cpl_words_lstrip(cpl_span text)
     return cpl_span_part(text, at, text.length);
 }
 
-cpl_span cpl_words_strip(cpl_span text)
+cpl_span cpl_words_rstrip(cpl_span text)
 {
-    text = cpl_words_lstrip(text);
     uint32_t point;
     size_t end = text.length;
     while (end > 0) {
@@ -74,6 +73,11 @@ cpl_span cpl_words_strip(cpl_span text)
         end -= length;
     }
     return cpl_span_part(text, 0, end);
+}
+
+cpl_span cpl_words_strip(cpl_span text)
+{
+    return cpl_words_rstrip(cpl_words_lstrip(text));
 }
 
 size_t cpl_words_count(cpl_span text)

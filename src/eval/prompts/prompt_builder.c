@@ -7,12 +7,12 @@
 
 enum { MOST_OPTIONS = 26 };
 
-/* A row that is being made something of. */
+/* The state of making a question or a few-shot example of a row. */
 struct cpl_prompt_builder {
     const cpl_prompt_input *of;
     cpl_pool *pool;     /* memory of the question's texts */
     const char *before; /* the text before its context */
-    bool described;     /* the description comes before `before` */
+    bool described;     /* true if the description precedes `before` */
     cpl_scope scope;
     json_t *choices;            /* owned; NULL: not needed */
     int64_t gold[MOST_OPTIONS]; /* (n_gold) ascending */
@@ -39,21 +39,6 @@ static cpl_status set_letter(cpl_prompt_builder *m, const char *name, int64_t pl
     return set(m, name, &letter, 1);
 }
 
-/* Sets `text` to the output of a template. */
-static cpl_status render(cpl_prompt_builder *m, const cpl_template *t)
-{
-    cpl_text_clear(&m->text);
-    return cpl_template_make(&m->text, t, &m->scope);
-}
-
-/* The same, as a new string. */
-static cpl_status render_json(json_t **out, cpl_prompt_builder *m, const cpl_template *t)
-{
-    CPL_TRY(render(m, t));
-    *out = json_stringn(m->text.bytes ? m->text.bytes : "", m->text.length);
-    return *out ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a text of this row");
-}
-
 /* ---- names set before any template is made ---- */
 
 static cpl_status set_subject(cpl_prompt_builder *m)
@@ -74,12 +59,12 @@ static cpl_status set_subject(cpl_prompt_builder *m)
 static cpl_status append_rendered(json_t *list, cpl_prompt_builder *m, const cpl_template *t)
 {
     json_t *text = NULL;
-    CPL_TRY(render_json(&text, m, t));
+    CPL_TRY(cpl_template_string(&text, t, &m->scope));
     if (json_array_append_new(list, text) == 0) return CPL_OK;
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list");
 }
 
-/* A new array of the texts of a listing. */
+/* Sets `*out` to a new array of the texts of a listing. */
 static cpl_status make_listing(json_t **out, cpl_prompt_builder *m, const cpl_listing *listing)
 {
     json_t *value;
@@ -210,7 +195,7 @@ static cpl_status check_again(cpl_prompt_builder *m, const char *again)
                     place, text, again);
 }
 
-/* Among a list of labels every option has its own. */
+/* Checks that a list of labels has one for every option. */
 static cpl_status check_labels(const cpl_prompt_builder *m, const json_t *list)
 {
     const size_t labels = json_array_size(list), options = json_array_size(m->choices);
@@ -259,7 +244,7 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
     const cpl_prompt_spec *spec = m->of->spec;
     json_t *raw = NULL, *made = NULL;
     if (!spec->context_as.count) return cpl_template_make(out, &spec->context, &m->scope);
-    CPL_TRY(render_json(&raw, m, &spec->context));
+    CPL_TRY(cpl_template_string(&raw, &spec->context, &m->scope));
     cpl_status status = cpl_chain_apply(&made, &spec->context_as, raw);
     if (status == CPL_OK) cpl_text_append(out, json_string_value(made), json_string_length(made));
     json_decref(raw);
@@ -269,7 +254,7 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 
 /* ---- questions ---- */
 
-/* The description, the few-shot examples or the prompt, and the context. */
+/* Sets the description, the few-shot examples or the prompt, and the context. */
 static cpl_status make_context(const char **context, cpl_prompt_builder *m)
 {
     const cpl_template *description = m->described ? m->of->spec->description : NULL;
@@ -335,7 +320,7 @@ static cpl_status add_references(json_t *list, bool *listed, cpl_prompt_builder 
     return append_rendered(list, m, t);
 }
 
-/* Something must be there to compare an answer with. */
+/* Keeps the references, of which at least one must hold a text. */
 static cpl_status keep_references(cpl_references *references, cpl_pool *pool, const json_t *list)
 {
     size_t n        = json_array_size(list);

@@ -4,15 +4,15 @@
 #include "base/arena.h"
 #include "eval/prompts/internal.h"
 #include "eval/prompts/rows.h"
+#include "io/file.h"
 #include "io/json.h"
-#include "io/json_pull.h"
 #include "io/paths.h"
 
 enum { MOST_SUBJECT_BYTES = 200 };
 
 /* ---- files ---- */
 
-/* Adds the files of a name; false in `there` if there are none. */
+/* Adds the files of a name, and sets `there` to whether any exists. */
 static cpl_status add_files(bool *there, cpl_strings *to, const cpl_split_files *files,
                             const char *name)
 {
@@ -122,12 +122,6 @@ cpl_status cpl_split_missing(const cpl_task *task, const cpl_split *split,
 
 /* ---- formats ---- */
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static cpl_rows_kind kind_of(const char *name, const cpl_task_source *source)
 {
     static const struct {
@@ -140,16 +134,16 @@ static cpl_rows_kind kind_of(const char *name, const cpl_task_source *source)
     cpl_rows_kind kind = {
         .format = CPL_ROWS_LINES, .member = source->member, .headless = source->headless};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (ends_with(name, formats[i].end)) kind.format = formats[i].format;
+        if (cpl_path_ends_in(name, formats[i].end)) kind.format = formats[i].format;
     return kind;
 }
 
-/* The length of a path without its ending of compression. */
+/* Returns the length of a path without its ending of compression. */
 static size_t plain_length(const char *path)
 {
     size_t length = strlen(path);
-    if (ends_with(path, ".gz")) length -= 3;
-    if (ends_with(path, ".zst")) length -= 4;
+    if (cpl_path_ends_in(path, ".gz")) length -= 3;
+    if (cpl_path_ends_in(path, ".zst")) length -= 4;
     return length;
 }
 
@@ -166,7 +160,7 @@ typedef struct walk {
     bool full;      /* no further row of this file is needed */
 } walk;
 
-/* The name among the source's files of which `path` is a hit, up to its directory. */
+/* Returns the name among the source's files that `path` matches, whatever its folder. */
 static const char *name_of(const walk *w, const char *path)
 {
     for (int64_t i = 0; i < w->source->files.count; i++) {
@@ -178,7 +172,8 @@ static const char *name_of(const walk *w, const char *path)
     return w->source->files.at[0];
 }
 
-/* Appends the part of the path that `*` matches: `name` has one, after its last slash. */
+/* Appends the part of the path that matches the `*` of `name`, which stands after its last
+ * slash. */
 static void append_subject(cpl_text *out, const char *path, const char *name)
 {
     const char *star = strchr(name, '*'), *slash = strrchr(name, '/'), *last = strrchr(path, '/');
@@ -267,7 +262,7 @@ static cpl_status add_label(cpl_rows *labels, const char *path, cpl_row *row)
     return status;
 }
 
-/* After the last row only empty labels are allowed. */
+/* Checks that only empty labels follow the last row. */
 static cpl_status check_rest(cpl_rows *labels, const char *path)
 {
     cpl_row label = {0};

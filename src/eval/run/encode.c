@@ -25,7 +25,7 @@ static cpl_status append(cpl_encoding *e, cpl_span text)
     return cpl_encoder_append(e->encoder, &e->ids, text.length ? text.bytes : "", text.length);
 }
 
-/* The end-of-text id, in place of a context. */
+/* Appends the end-of-text id in place of a context. */
 static cpl_status append_eos(cpl_encoding *e)
 {
     cpl_ids *ids = &e->ids;
@@ -44,19 +44,7 @@ static cpl_status append_eos(cpl_encoding *e)
     return CPL_OK;
 }
 
-/* The text without the white space at its end. */
-static cpl_span without_end(cpl_span text)
-{
-    while (text.length > 0) {
-        uint32_t point;
-        const size_t last = cpl_words_previous(&point, text, text.length);
-        if (!cpl_words_is_space(point)) break;
-        text.length -= last;
-    }
-    return text;
-}
-
-/* The tokens of context and continuation together, without the first `n`. */
+/* Appends the tokens of context and continuation together, without the first `n`. */
 static cpl_status append_joint(cpl_encoding *e, const char *context, const char *continuation,
                                int64_t n)
 {
@@ -73,7 +61,7 @@ static cpl_status append_joint(cpl_encoding *e, const char *context, const char 
     return CPL_OK;
 }
 
-/* Leaves the last `most` ids of those from out->first on. */
+/* Keeps the last `most` of the ids from out->first on. */
 static void keep_last(cpl_ids *ids, cpl_encoded *out, int64_t most)
 {
     const int64_t length = ids->count - out->first;
@@ -84,7 +72,7 @@ static void keep_last(cpl_ids *ids, cpl_encoded *out, int64_t most)
     ids->count = out->first + out->length;
 }
 
-/* Appends an advice to a failure; NULL: none. */
+/* Appends the advice `way_out`, which may be NULL, to a failure. */
 static cpl_status advise(cpl_status status, const char *way_out)
 {
     if (status != CPL_ERR_INPUT || !way_out) return status;
@@ -104,7 +92,7 @@ cpl_status cpl_encode_pair(cpl_encoding *e, cpl_encoded *out, const char *contex
     const bool joint    = joining == CPL_JOIN_JOINT;
     const cpl_span text = cpl_span_of(context);
     *out                = (cpl_encoded){.first = ids->count};
-    CPL_TRY(append(e, joint ? without_end(text) : text));
+    CPL_TRY(append(e, joint ? cpl_words_rstrip(text) : text));
     const int64_t own = ids->count - out->first;
     if (own == 0) CPL_TRY(append_eos(e));
     out->context = ids->count - out->first;
@@ -153,7 +141,7 @@ cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q)
                     cpl_last_error());
 }
 
-/* ---- whether they fit ---- */
+/* ---- lengths ---- */
 
 static cpl_status fits(const cpl_encoding *e, const cpl_encoded *encoded,
                        const cpl_request_spec *form)
@@ -192,7 +180,7 @@ cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_ques
     return fits(e, out, q->form);
 }
 
-/* Whether a token may reach over the border, because no white space is there. */
+/* Returns whether a token may reach over the border, which has no white space. */
 static bool may_be_joined(const cpl_request_spec *form, const cpl_option *option)
 {
     const cpl_span context = cpl_span_of(option->context), text = cpl_span_of(option->continuation);
@@ -203,8 +191,8 @@ static bool may_be_joined(const cpl_request_spec *form, const cpl_option *option
     return !cpl_words_is_space(last) && !cpl_words_is_space(first);
 }
 
-/* A token has a byte at least: what has no more bytes than the window has tokens fits. Others are
- * encoded. */
+/* A token has at least one byte, so texts of at most as many bytes as the window has tokens fit.
+ * Only longer ones are encoded. */
 cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q)
 {
     const int64_t window = cpl_eval_runner_window_of(q->form, e->window);

@@ -278,8 +278,7 @@ cpl_status cpl_template_make(cpl_text *out, const cpl_template *t, struct cpl_sc
     return cpl_text_status(out);
 }
 
-/* A new string of a template. */
-static cpl_status make_one(json_t **value, const cpl_template *t, cpl_scope *scope)
+cpl_status cpl_template_string(json_t **value, const cpl_template *t, cpl_scope *scope)
 {
     cpl_text text     = {0};
     cpl_status status = cpl_template_make(&text, t, scope);
@@ -289,12 +288,12 @@ static cpl_status make_one(json_t **value, const cpl_template *t, cpl_scope *sco
     return status;
 }
 
-/* By the first template whose fields are there. */
+/* Sets the output of the first template whose fields have values. */
 static cpl_status make_first(json_t **value, const cpl_field *field, cpl_scope *scope)
 {
     cpl_status status = CPL_ERR_INPUT;
     for (int64_t i = 0; status == CPL_ERR_INPUT && i < field->count; i++)
-        status = make_one(value, &field->made[i], scope);
+        status = cpl_template_string(value, &field->made[i], scope);
     return status;
 }
 
@@ -320,7 +319,7 @@ static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *s
     for (size_t i = 0; i < n; i++) {
         json_t *text = NULL;
         CPL_TRY_DONE(from ? look_up_one(&text, field, json_array_get(from, i))
-                          : make_one(&text, &field->made[i], scope));
+                          : cpl_template_string(&text, &field->made[i], scope));
         if (json_array_append_new(*value, text))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_MEMORY, "out of memory for a list"));
     }

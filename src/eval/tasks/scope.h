@@ -1,4 +1,4 @@
-/* scope.h - the fields that a task reads of a row, and the names that its templates can use.
+/* scope.h - the fields that a task reads of a row, and the names that its templates use.
  *
  * Room:   eval/tasks. Compiled from the tree of a task file; docs/tasks.md, "Fields".
  * Values: jansson strings, or arrays of strings. */
@@ -17,24 +17,24 @@ typedef struct cpl_transform_kind cpl_transform_kind;
 
 typedef struct cpl_transform {
     const cpl_transform_kind *kind;
-    const char *first, *second; /* the arguments after its name: TEXT, or TEXT=WITH; NULL: none */
+    const char *first, *second; /* its arguments: TEXT, or TEXT=WITH; NULL: none */
 } cpl_transform;
 
-/* Applied one after the other. */
+/* Transformations, in the order in which they are applied. */
 typedef struct cpl_chain {
     const cpl_transform *at;
     int64_t count;
 } cpl_chain;
 
-/* Sets the chain from the text after the first `|`: "strip|before:_"; in the pool. CPL_ERR_INPUT
- * with a sentence that names no file. */
+/* Sets the chain from the text after the first `|`, such as "strip|before:_". The pool holds it.
+ * CPL_ERR_INPUT, with a sentence that names no file. */
 CPL_NODISCARD cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_span text);
 
-/* Whether the chain makes a list of a text, or can be applied to a list. */
+/* Returns whether the chain makes a list of a text. */
 bool cpl_chain_makes_list(const cpl_chain *chain);
 
-/* Sets `*out`, a new reference, to the result of the chain on `value`. CPL_ERR_INPUT: the row is a
- * bad one. */
+/* Sets `*out`, a new reference, to the result of the chain on `value`. CPL_ERR_INPUT: the row is
+ * bad. */
 CPL_NODISCARD cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value);
 
 /* ---- paths: a place in a row ---- */
@@ -46,28 +46,30 @@ typedef struct cpl_path_step {
 } cpl_path_step;
 
 typedef struct cpl_path {
-    const char *written;
+    const char *written;        /* the text that the path was parsed from */
     const cpl_path_step *steps; /* (n_steps) */
     int64_t n_steps;
-    bool list;     /* a step is one: "a[]" */
-    bool may_lack; /* `?`: empty if it is not there */
+    bool list;     /* true if a step is a list: "a[]" */
+    bool may_lack; /* `?`: a missing value is empty */
     cpl_chain chain;
 } cpl_path;
 
-/* Sets the path from "a.b[]?|strip", in the pool. CPL_ERR_INPUT; the sentence names no file. */
+/* Sets the path from a text such as "a.b[]?|strip". The pool holds it. CPL_ERR_INPUT, with a
+ * sentence that names no file. */
 CPL_NODISCARD cpl_status cpl_path_parse(cpl_path *path, cpl_pool *pool, const char *text);
 
+/* Returns whether the value of the path is a list. */
 bool cpl_path_makes_list(const cpl_path *path);
 
-/* Sets `*value`, a new reference, to what is there, transformed; NULL if there is nothing of that
- * kind: nothing at all, null, an object. CPL_ERR_INPUT: it cannot be transformed. */
+/* Sets `*value`, a new reference, to the transformed value at the path, or to NULL if the row has
+ * no value there, or null or an object. CPL_ERR_INPUT: the value cannot be transformed. */
 CPL_NODISCARD cpl_status cpl_path_value(json_t **value, const cpl_path *path, const json_t *row);
 
 /* ---- templates: "Question: {stem|strip}\nAnswer:" ---- */
 
 struct cpl_scope;
 
-/* A stretch of text, or a name and what is made of it. */
+/* A piece of text, or a name with the transformations of its value. */
 typedef struct cpl_template_part {
     const char *text; /* (length) */
     size_t length;
@@ -80,19 +82,23 @@ typedef struct cpl_template {
     int64_t count;
 } cpl_template;
 
-/* Sets the template, whose memory is the pool's. CPL_ERR_INPUT: a brace alone, no name, an unknown
- * transformation; the sentence names no file. */
+/* Sets the template. The pool holds it. CPL_ERR_INPUT for a single brace, an empty name or an
+ * unknown transformation, with a sentence that names no file. */
 CPL_NODISCARD cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text);
 
-/* Whether the template contains a name. */
+/* Returns whether the template contains a name. */
 bool cpl_template_names(const cpl_template *t, const char *name);
 
-/* Whether it is a single name and nothing else, which may then be a list. */
+/* Returns whether the template is a single name, whose value may be a list. */
 bool cpl_template_is_name(const cpl_template *t);
 
-/* Appends the output of the template for a row. CPL_ERR_INPUT: the row is a bad one. */
+/* Appends the output of the template for a row. CPL_ERR_INPUT: the row is bad. */
 CPL_NODISCARD cpl_status cpl_template_make(cpl_text *out, const cpl_template *t,
                                            struct cpl_scope *scope);
+
+/* Sets `*value` to the output of the template, a new string. CPL_ERR_INPUT: the row is bad. */
+CPL_NODISCARD cpl_status cpl_template_string(json_t **value, const cpl_template *t,
+                                             struct cpl_scope *scope);
 
 /* ---- fields ---- */
 
@@ -103,7 +109,7 @@ typedef struct cpl_fields {
     int64_t count;
 } cpl_fields;
 
-/* A name without a field: a value that the engine itself has for a question. */
+/* A name whose value the engine sets itself for each question. */
 typedef struct cpl_builtin_name {
     const char *name;
     bool list;
@@ -118,19 +124,19 @@ typedef struct cpl_scope_names {
 
 enum { CPL_FIELDS_MOST = 64 };
 
-/* Sets the fields from an object of them, and checks that the names they are made of exist: other
- * fields and the known names. The pool holds them; `from` must outlive them. CPL_ERR_INPUT with the
- * place in the file. */
+/* Sets the fields from an object, and checks that every name in them is another field or a known
+ * name. The pool holds the fields; `from` must outlive them. CPL_ERR_INPUT, with the place in the
+ * file. */
 CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
                                           const cpl_yaml_tree *tree, const json_t *from,
                                           const cpl_builtin_name *known, int64_t n_known);
 
-/* Sets whether the value of `name` is a list. CPL_ERR_INPUT, with the nearest name, if the name
- * does not exist; the sentence names no file. */
+/* Sets `list` to whether the value of `name` is a list. CPL_ERR_INPUT if the name does not exist,
+ * with the nearest name in a sentence that names no file. */
 CPL_NODISCARD cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there,
                                               const char *name);
 
-/* Checks that every name of a template is there and has a text as its value. Errors as
+/* Checks that every name of a template exists and has a text as its value. Errors as
  * cpl_scope_names_find. */
 CPL_NODISCARD cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t);
 
@@ -145,11 +151,10 @@ CPL_NODISCARD cpl_status cpl_scope_start(cpl_scope *scope, const cpl_fields *fie
                                          const json_t *row);
 void cpl_scope_end(cpl_scope *scope); /* all zero: nothing to do */
 
-/* Sets the value of a name for all that is made from now on; takes the reference, NULL is out of
- * memory. */
+/* Sets the value of a name for all later output. Takes the reference; NULL is CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value);
 
-/* Sets the value of a name, borrowed. CPL_ERR_INPUT: the row is a bad one. */
+/* Sets `*value`, borrowed, to the value of a name. CPL_ERR_INPUT: the row is bad. */
 CPL_NODISCARD cpl_status cpl_scope_value(json_t **value, cpl_scope *scope, const char *name);
 
 #endif /* CPL_EVAL_TASKS_SCOPE_H */

@@ -93,46 +93,43 @@ static cpl_status read_task(cpl_task *task)
     return read_defaults(task, root);
 }
 
-/* A file at `path`, or if that is NULL `length` bytes that the sentences call `name`. */
-static cpl_status read_from(cpl_task *task, const char *path, const char *name, const void *bytes,
-                            size_t length, const cpl_request_kind *const *kinds)
+static cpl_status parse_into(cpl_task *task, const char *name, const void *bytes, size_t length,
+                             const cpl_request_kind *const *kinds)
 {
     *task       = (cpl_task){.id = "", .chance = NAN};
     task->parts = cpl_alloc(sizeof *task->parts);
     if (!task->parts) return CPL_ERR_MEMORY;
     memset(task->parts, 0, sizeof *task->parts);
     task->parts->kinds = kinds;
-    CPL_TRY(path ? cpl_yaml_tree_read(&task->parts->tree, path)
-                 : cpl_yaml_tree_parse(&task->parts->tree, name, bytes, length));
+    CPL_TRY(cpl_yaml_tree_parse(&task->parts->tree, name, bytes, length));
     CPL_TRY(read_task(task));
     return cpl_pool_status(&task->parts->pool);
 }
 
-static cpl_status make(cpl_task **task, const char *path, const char *name, const void *bytes,
-                       size_t length, const cpl_request_kind *const *kinds)
+cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length,
+                          const cpl_request_kind *const *kinds)
 {
     *task             = cpl_alloc(sizeof **task);
-    cpl_status status = *task ? read_from(*task, path, name, bytes, length, kinds) : CPL_ERR_MEMORY;
+    cpl_status status = *task ? parse_into(*task, name, bytes, length, kinds) : CPL_ERR_MEMORY;
     if (status == CPL_OK) return CPL_OK;
     cpl_task_free(*task);
     *task = NULL;
     return status;
 }
 
-cpl_status cpl_task_parse(cpl_task **task, const char *name, const void *bytes, size_t length,
-                          const cpl_request_kind *const *kinds)
-{
-    return make(task, NULL, name, bytes, length, kinds);
-}
-
 cpl_status cpl_task_read(cpl_task **task, const char *path, const cpl_request_kind *const *kinds)
 {
+    cpl_text text = {0};
+    *task         = NULL;
     if (cpl_path_ends_in(path, ".jsonl"))
         return CPL_FAIL(CPL_ERR_INPUT,
                         "%s: is a file of rows, and a task file is YAML that names it: splits: "
                         "{test: ROWS.jsonl} (docs/tasks.md)",
                         path);
-    return make(task, path, NULL, NULL, 0, kinds);
+    cpl_status status = cpl_file_read_given(&text, path, CPL_YAML_MOST_BYTES);
+    if (status == CPL_OK) status = cpl_task_parse(task, path, text.bytes, text.length, kinds);
+    cpl_text_free(&text);
+    return status;
 }
 
 void cpl_task_free(cpl_task *task)

@@ -3,22 +3,17 @@
 
 #include "base/text.h"
 #include "eval/tasks/task_parts.h"
+#include "io/file.h"
 
 static const char *const source_keys[] = {"files",  "member", "headless", "labels",
                                           "fields", "gold",   "subject"};
 static const char *const endings[]     = {".jsonl", ".json", ".csv", ".tsv", ".lst", ".txt"};
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 static cpl_status check_file(const cpl_task *task, const json_t *place, const char *name)
 {
     bool known = false;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        known |= ends_with(name, endings[i]);
+        known |= cpl_path_ends_in(name, endings[i]);
     if (!known)
         return FAIL(task, place,
                     "%.200s: rows are read from files that end in .jsonl, .json, .csv, .tsv, "
@@ -29,7 +24,7 @@ static cpl_status check_file(const cpl_task *task, const json_t *place, const ch
     return CPL_OK;
 }
 
-/* `*` once, and in the file's own name. */
+/* Checks that a name has one `*`, after its last slash. */
 static cpl_status check_star(const cpl_task *task, const json_t *place, const char *name)
 {
     const char *star = strchr(name, '*'), *slash = strrchr(name, '/');
@@ -109,7 +104,7 @@ cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits)
 
 /* ---- subjects and groups ---- */
 
-/* The names of the values are those of the first subject, and every subject has them. */
+/* Reads the names of the values of the first subject, and checks that every subject has them. */
 static cpl_status read_facts(cpl_task *task, const json_t *subjects)
 {
     struct cpl_task_parts *parts = task->parts;
@@ -134,7 +129,7 @@ static cpl_status read_facts(cpl_task *task, const json_t *subjects)
     return CPL_OK;
 }
 
-/* The subjects there are: a list, or a mapping from each to its values. */
+/* Reads the subjects: a list, or a mapping from each to its values. */
 static cpl_status read_known(cpl_task *task, const json_t *root)
 {
     struct cpl_task_parts *parts = task->parts;
@@ -169,7 +164,7 @@ cpl_status cpl_task_check_subjects(const cpl_task *task, const cpl_string_list *
     return CPL_OK;
 }
 
-/* "all", a list of subjects, or a mapping with such a member. */
+/* Reads the subjects of a group: "all", or a list. */
 static cpl_status read_members(cpl_task_group *group, const cpl_task *task, const json_t *from,
                                const json_t *place)
 {
