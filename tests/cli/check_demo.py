@@ -6,11 +6,10 @@ fresh run are compared with nothing: they differ between processors."""
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
-from program import COUPLET, check, finish
+from program import COUPLET, capture, check, finish
 
 RECORDED = pathlib.Path("docs/demo.txt").read_text()
 BEGIN = "Side by side"
@@ -53,14 +52,7 @@ def check_form():
             "train.steps=2 train.warmup_steps=1 data.train=data/train/qa-0000.jsonl.zst "
             "data.validation=data/validation/qa-0000.jsonl.zst eval.max_sequences=1"
         ).split()
-        done = subprocess.run(
-            ["tools/demo.sh", COUPLET, *few],
-            env={**os.environ, "RUNS": f"{folder}/runs"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=500,
-        )
+        done = capture(["tools/demo.sh", COUPLET, *few], env={**os.environ, "RUNS": f"{folder}/runs"}, timeout=500)
         check(not done.returncode and not done.stderr, f"the demonstration ends with {done.returncode}: {done.stderr}")
         if done.returncode or done.stderr:
             return
@@ -71,7 +63,7 @@ def check_form():
         )
         command = done.stdout.rstrip().splitlines()[-1].split()
         command[-1] = "train.steps=3"  # the way on works as it is printed, but for the number of steps
-        on = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        on = capture(command, timeout=300)
         check(
             on.returncode == 0 and os.path.exists(f"{folder}/runs/coupled/step-000003"),
             f"{' '.join(command)} ends with {on.returncode}: {on.stderr}",

@@ -43,14 +43,8 @@ def write_tasks(folder):
         rows = []
         for i in range(count):
             words = texts[i % len(texts)][i // len(texts) :]
-            rows.append(
-                {
-                    "q": " ".join(words[: 3 + i % 9]),
-                    "o": [" ".join(words[20:22]), words[30]],
-                    "g": str(i % 2),
-                    "t": words[40],
-                }
-            )
+            question, options = " ".join(words[: 3 + i % 9]), [" ".join(words[20:22]), words[30]]
+            rows.append({"q": question, "o": options, "g": str(i % 2), "t": words[40]})
         (folder / "data" / name).mkdir(parents=True)
         (folder / "data" / name / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / f"{name}.yaml").write_text(TASKS[name])

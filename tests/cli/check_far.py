@@ -6,11 +6,10 @@ of router, resumed, held-out text and tasks in it; grad, generate, eval, inspect
 
 import json
 import os
-import subprocess
 import sys
 
 from inputs import different, files_of, litter, metrics, read_json, untimed
-from program import check, finish, good, output, said, scratch_folder, sets
+from program import capture, check, finish, good, output, said, scratch_folder, sets
 from train_case import copy_of, go_back, same_run, write_corpus
 
 SAVED = 2  # the step that a resumed run goes on from
@@ -121,9 +120,7 @@ def check_ranks(folder, experts, backend):
         runs[which] = folder / f"ranks-{experts}-{which}-{backend}"
         how = on(which)
         how["env"]["OMP_NUM_THREADS"] = "1"
-        done = subprocess.run(
-            [sys.argv[2], config, runs[which], "4"], capture_output=True, text=True, check=False, **how
-        )
+        done = capture([sys.argv[2], config, runs[which], "4"], **how)
         check(done.returncode == 0, f"4 ranks, expert_parallel {experts} on {which}: {done.stderr[-3000:]}")
     one, other = runs.values()
     check(untimed(metrics(one)) == untimed(metrics(other)), f"ranks on {backend}: metrics differ")

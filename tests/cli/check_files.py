@@ -96,16 +96,8 @@ def check_shorter(folder):
     """The shards of a run that continues for long vanish under it."""
     shutil.rmtree(folder / "shards")
     good("tokenize", "encode", "--tokenizer", "T.json", "--out", "shards", "docs", cwd=folder)
-    process = subprocess.Popen(
-        [
-            COUPLET,
-            *"train c.yaml --out cut".split(),
-            *sets("data.train=shards", "data.validation=", "train.steps=1000000"),
-        ],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    words = "train c.yaml --out cut --set data.train=shards --set data.validation= --set train.steps=1000000".split()
+    process = subprocess.Popen([COUPLET, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     lines = folder / "cut/metrics.jsonl"
     wait_until(lambda: lines.exists() and lines.stat().st_size, process, SECONDS)
     os.truncate(folder / "shards/part-0-00000.npy", 0)
@@ -155,16 +147,8 @@ def check_long_document(folder):
     words = ("tokenize", "encode", "--tokenizer", "T.json", *sets("data.max_line_bytes=1000000"))
     err = good(*words, "--out", "bounded", "bomb", cwd=folder)
     check("line 2: longer than data.max_line_bytes, 1000000" in err, f"a long line: {err}")
-    bad(
-        1,
-        ("long.jsonl.gz: line 2: ", "data.max_line_bytes"),
-        *words,
-        *sets("data.bad=stop"),
-        "--out",
-        "stopped",
-        "bomb",
-        cwd=folder,
-    )
+    stopped = (*sets("data.bad=stop"), "--out", "stopped", "bomb")
+    bad(1, ("long.jsonl.gz: line 2: ", "data.max_line_bytes"), *words, *stopped, cwd=folder)
 
 
 def main():

@@ -9,8 +9,9 @@ import sys
 import unicodedata
 
 from gguf_file import Gguf
-from inputs import GOLDEN, TRAIN_TOKENIZER, config, read_json, tensors_of, write_documents
+from inputs import GOLDEN, read_json, tensors_of
 from program import bad, check, equal, finish, good, in_json, scratch_folder, sets
+from train_case import write_corpus
 
 TYPES = ("f32", "bf16", "f16", "q8_0")
 # By how much rounding to the type may change a number of a matrix, in units of its largest, or a mean norm.
@@ -58,20 +59,12 @@ def check_numbers(file, model, kind):
         near(file.numbers(name + ".weight"), weights[ours], kind, name)
     for l in range(2):
         for name, ours in OF_LAYER.items():
-            near(
-                file.numbers(f"blk.{l}.{name}.weight"),
-                weights[f"model.layers.{l}.{ours}"],
-                kind,
-                f"{name} of layer {l}",
-            )
+            want = weights[f"model.layers.{l}.{ours}"]
+            near(file.numbers(f"blk.{l}.{name}.weight"), want, kind, f"{name} of layer {l}")
         for name, ours in OF_EXPERTS.items():
             experts = [weights[f"model.layers.{l}.mlp.experts.{e}.{ours}"] for e in range(4)]
-            near(
-                file.numbers(f"blk.{l}.{name}.weight"),
-                [x for one in experts for x in one],
-                kind,
-                f"{name} of layer {l}",
-            )
+            want = [x for one in experts for x in one]
+            near(file.numbers(f"blk.{l}.{name}.weight"), want, kind, f"{name} of layer {l}")
 
 
 def near(got, want, kind, what):
@@ -217,9 +210,7 @@ def check_ids_of_llama():
 def main():
     check_ids_of_llama()
     with scratch_folder() as folder:
-        write_documents(folder / "docs")
-        (folder / "c.yaml").write_text(config())
-        good(*TRAIN_TOKENIZER, "--out", folder / "T.json", folder / "docs")
+        write_corpus(folder)
         one = check_a_run(folder)
         check_other_routing(folder)
         check_refusals(folder, one)

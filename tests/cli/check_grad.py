@@ -91,22 +91,10 @@ def write_layer(model, case, given):
     for name, rows in (("model.norm", []), ("model.embed_tokens", [8]), ("lm_head", [8])):
         tensors[f"{name}.weight"] = ([*rows, d], [0.0] * math.prod(rows) * d)
     write_floats(model / "model.safetensors", tensors)
-    (model / "config.json").write_text(
-        json.dumps(
-            read_json(GOLDEN / "model" / "base" / "config.json")
-            | {
-                "hidden_size": d,
-                "intermediate_size": D,
-                "num_experts": n,
-                "num_experts_per_tok": 1,
-                "vocab_size": 8,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 1,
-                "num_key_value_heads": 1,
-                "eos_token_id": 0,
-            }
-        )
-    )
+    ones = ("num_experts_per_tok", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+    sizes = {"hidden_size": d, "intermediate_size": D, "num_experts": n, "vocab_size": 8, "eos_token_id": 0}
+    config = read_json(GOLDEN / "model" / "base" / "config.json") | dict.fromkeys(ones, 1) | sizes
+    (model / "config.json").write_text(json.dumps(config))
     return parts
 
 

@@ -12,6 +12,7 @@ import struct
 import sys
 
 from inputs import GOLDEN, _resolve, files_of, metrics, page_data, read_json, read_tensors, write_floats, write_tensors
+from losses import erc
 from program import bad, check, equal, finish, good, in_json, run, same, says, scratch_folder
 from train_case import train, write_corpus
 
@@ -94,19 +95,6 @@ def norm(a):
 def mean_and_std(x):
     mean = math.fsum(x) / len(x)
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / len(x))
-
-
-def erc(M, alpha):
-    n = len(M)
-    return (
-        math.fsum(
-            max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0)
-            for i in range(n)
-            for j in range(n)
-            if i != j
-        )
-        / n**2
-    )
 
 
 def silhouettes(W):
@@ -299,17 +287,8 @@ def check_options(work):
     both = inspect(folder, work / "whole-3")
     check(len(both["checkpoints"]) == 2 and both["checkpoints"][0]["layers"] == every, "two")
     table = good("inspect", folder, work / "whole-3")
-    says(
-        table,
-        [
-            "Side by side",
-            "layer",
-            "FLOPs",
-            "\nRouter and experts are not coupled (coupled layers: 0 of 3).",
-            "--text measures",
-        ],
-        "table",
-    )
+    verdict = "\nRouter and experts are not coupled (coupled layers: 0 of 3)."
+    says(table, ["Side by side", "layer", "FLOPs", verdict, "--text measures"], "table")
     said = [line for line in table.split("\nRouter and experts")[1].split("\n\n")[0].splitlines()]
     check(len(said) > 4 and max(map(len, said)) <= 80, f"lines of the verdict: {said}")
     check(re.search(r"\(1\) .*whole-1: not coupled\n", table), f"the list of checkpoints: {table}")
@@ -630,12 +609,8 @@ def check_no_model(work):
     case = Case(41, layers=2)
     twice = {other + name: value for name, value in case.tensors().items() for other in ("", "teacher.")}
     write_floats(work / "twice.safetensors", twice)
-    bad(
-        1,
-        ["twice.safetensors: layer 0 is there twice, as model.layers.0.* and as teacher.model.layers.0.*"],
-        "inspect",
-        work / "twice.safetensors",
-    )
+    told = "twice.safetensors: layer 0 is there twice, as model.layers.0.* and as teacher.model.layers.0.*"
+    bad(1, told, "inspect", work / "twice.safetensors")
 
 
 def main():

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from program import COUPLET, check, finish, said
+from program import COUPLET, capture, check, finish, said
 
 TOKENIZER = os.path.abspath("data/tokenizer.json")
 VERSION = open("VERSION").read().strip()
@@ -222,14 +222,7 @@ def check_written():
     if not shutil.which("man"):
         print("not checked: the program man is not here")
     else:
-        done = subprocess.run(
-            ["man", "--warnings", "-l", "-"],
-            input=page,
-            text=True,
-            check=False,
-            capture_output=True,
-            env={**os.environ, "MANROFFOPT": "-ww"},
-        )
+        done = capture(["man", "--warnings", "-l", "-"], input=page, env={**os.environ, "MANROFFOPT": "-ww"})
         check(not done.returncode and not done.stderr, f"man says of the manual: {done.stderr}")
     check_bash(["version"], "--h", "--help")
     check_bash([], "vers", "version")
@@ -255,7 +248,7 @@ def check_bash(words, begun, wanted):
         f"COMP_WORDS=(couplet {' '.join(words)} {begun}); COMP_CWORD={len(words) + 1}; "
         '_couplet; echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    done = capture(["bash", "-c", script])
     check(wanted in done.stdout.split(), f"bash offers {done.stdout!r} for {words} {begun}: {done.stderr}")
 
 
@@ -291,12 +284,7 @@ def check_output():
     told("a closed pipe and a fault", "absent.yaml", ["plan", "absent.yaml"], stdout=writing)
     os.close(writing)
     for words in ("train --help", "manual", "completion bash"):
-        done = subprocess.run(
-            ["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = capture(["bash", "-c", f"{COUPLET} {words} | head -1; echo ${{PIPESTATUS[0]}}"])
         check(not done.stderr and done.stdout.splitlines()[1] in ("0", "1"), f"{words} | head -1: {done}")
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 
 from inputs import _resolve, files_of, read_json
+from losses import erc
 from program import apart, bad, check, finish, good, scratch_folder
 from train_case import train, write_corpus
 
@@ -73,15 +74,7 @@ def check_answers(layer, routing):
     n = len(kept)
     check(close(m["diag_mean"], sum(M[i][i] for i in range(n)) / n, 1e-6), "mean diagonal")
     for alpha, relative in m["erc_relative"].items():
-        want = (
-            sum(
-                max(M[i][j] - float(alpha) * M[i][i], 0) + max(M[j][i] - float(alpha) * M[i][i], 0)
-                for i in range(n)
-                for j in range(n)
-                if i != j
-            )
-            / n**2
-        )
+        want = erc(M, float(alpha))
         check(close(relative * m["diag_mean"], want, 1e-5), f"ERC of M_tok at {alpha}: {relative}, {want}")
     check(set(m["erc_relative"]) == {"0.5", "1", "2", "3"}, f"alphas {set(m['erc_relative'])}")
 

@@ -1,5 +1,5 @@
-"""inputs.py: what tests give to the program and read of what it wrote: invented documents, a
-configuration, tensors, folders, lines of metrics."""
+"""inputs.py: makes inputs of the program and reads its results: invented documents, a configuration,
+tensors, folders, lines of metrics, pages."""
 
 import array
 import json
@@ -53,7 +53,7 @@ TRAIN_TOKENIZER = ("tokenize", "train", "--vocab-size", 300, "--min-frequency", 
 
 
 def config(**values):
-    """A small run over the documents and the tokenizer in `place`."""
+    """Returns the configuration of a small run over the documents and the tokenizer in `place`."""
     return CONFIG.format(**SMALL | values)
 
 
@@ -62,29 +62,21 @@ def read_json(path):
 
 
 def write_documents(folder, count=40, length=60):
-    """Two sources of invented words, the same for everyone."""
+    """Writes two sources of invented words, the same in every test."""
     numbers = random.Random(1)
     words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6))) for _ in range(60)]
     folder.mkdir()
     for source, most in (("one", 30), ("two", 60)):
-        lines = [
-            json.dumps(
-                {
-                    "id": f"{source}{i}",
-                    "source": source,
-                    "text": " ".join(numbers.choice(words[:most]) for _ in range(length)),
-                }
-            )
-            for i in range(count)
-        ]
-        (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
+        texts = [" ".join(numbers.choice(words[:most]) for _ in range(length)) for _ in range(count)]
+        rows = [{"id": f"{source}{i}", "source": source, "text": text} for i, text in enumerate(texts)]
+        (folder / f"{source}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 # ---- tensors ----
 
 
 def read_tensors(path):
-    """Name -> (type, shape, bytes) of a safetensors file."""
+    """Returns name -> (type, shape, bytes) of a safetensors file."""
     raw = path.read_bytes()
     begin = 8 + struct.unpack("<Q", raw[:8])[0]
     table = json.loads(raw[8:begin])
@@ -107,12 +99,12 @@ def write_tensors(path, tensors):
 
 
 def tensors_of(path):
-    """Name -> (shape, numbers) of a file of F32."""
+    """Returns name -> (shape, numbers) of a file of F32."""
     return {name: (shape, array.array("f", raw)) for name, (_, shape, raw) in read_tensors(path).items()}
 
 
 def write_floats(path, tensors, dtype="F32"):
-    """Name -> (shape, numbers); BF16 cuts the low half off."""
+    """Writes name -> (shape, numbers); BF16 cuts the low half off."""
 
     def pack(numbers):
         raw = array.array("f", numbers).tobytes()
@@ -125,7 +117,7 @@ def write_floats(path, tensors, dtype="F32"):
 
 
 def files_of(folder):
-    """Name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
+    """Returns name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -137,7 +129,7 @@ def files_of(folder):
 
 
 def different(a, b):
-    """The names of what differs between two results of `files_of`."""
+    """Returns the names of what differs between two results of `files_of`."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
@@ -148,7 +140,7 @@ def keep_record(out, kept):
 
 
 def page_data(page):
-    """What a page holds for its scripts: the report, and what it was made of."""
+    """Returns what a page holds for its scripts: the report, and what it was made of."""
     return json.loads(re.search(r'id="couplet-data">(.*?)</script>', page.read_text(), re.S)[1])
 
 

@@ -1,6 +1,5 @@
-"""losses.py: the total that a configuration makes of the losses, as a line of metrics.jsonl, the tensors of
-couplet grad and the line that it prints give them. And the first step of a run as
-couplet grad computes it."""
+"""losses.py: checks the total that a configuration makes of the losses, as a line of metrics.jsonl, the tensors of
+couplet grad and the line that it prints give them. Computes the first step of a run with couplet grad."""
 
 import json
 import math
@@ -17,7 +16,7 @@ STEP = 1e-5  # of each loss of a step: sums in another order
 
 
 def weights_of(config):
-    """Loss -> weight: of every section of a config.yaml that has one."""
+    """Returns loss -> weight of every section of a config.yaml that has one."""
     sections = dict(re.findall(r"^(\w+):\n((?:[ #].*\n|\n)*)", config, re.M))
     found = {name: re.search(r"^    weight: (\S+)", text, re.M) for name, text in sections.items()}
     router = re.search(r"^    router: (\S+)", config, re.M)[1]
@@ -30,7 +29,7 @@ def weights_of_run(run):
 
 
 def losses_of_line(line, weights):
-    """Loss -> number, of those that the line lists; the cross-entropy is `ce`."""
+    """Returns loss -> number of the losses that the line lists; the cross-entropy is `ce`."""
     return {name: line[name] for name in weights if line.get(name) is not None} | {
         "ce": line["loss"],
         "total": line["loss_total"],
@@ -45,7 +44,7 @@ PRINTED = {"cross-entropy": "ce", "coupling": "erc", "orthogonality": "orth"}
 
 
 def losses_of_words(text):
-    """Of the line that couplet grad prints."""
+    """Returns loss -> number of the line that couplet grad prints."""
     return {PRINTED.get(name, name): float(number) for name, number in re.findall(r"([a-z][a-z-]*) (-?[\d.]+)", text)}
 
 
@@ -57,11 +56,21 @@ def check_total(losses, weights, what):
     near(losses["total"], total, ROUNDING, f"{what}: the total")
 
 
+# ---- the coupling loss ----
+
+
+def erc(M, alpha):
+    """The coupling loss of a matrix, a list of rows."""
+    n = len(M)
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    return math.fsum(max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0) for i, j in pairs) / n**2
+
+
 # ---- couplet grad ----
 
 
 def grad(model, rows, out, *settings, weights=None, delta=None):
-    """The tensors of couplet grad; with `weights` the totals must be made with them."""
+    """Returns the tensors of couplet grad. With `weights` the totals must be made with them."""
     tokens = out.with_suffix(".json")
     tokens.write_text(json.dumps({"input_ids": rows}))
     told = good(
@@ -80,7 +89,7 @@ NOISE_STREAM, LOW = 2, 0xFFFFFFFF
 
 
 def philox(block, step, layer):
-    """Four numbers below 2^32 of Philox4x32-10 with seed 0."""
+    """Returns four numbers below 2^32 of Philox4x32-10 with seed 0."""
     c, k = [block & LOW, block >> 32, step & LOW, NOISE_STREAM | layer << 8], [0, 0]
     for _ in range(10):
         a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -90,7 +99,7 @@ def philox(block, step, layer):
 
 
 def write_noise(path, eps, width, step, draw):
-    """delta.{l} [n, width] of that step and draw, within 1 +- eps; eps: a list for every layer."""
+    """Writes delta.{l} [n, width] of that step and draw, within 1 +- eps; eps: a list for every layer."""
     deltas = {}
     for layer, bounds in enumerate(eps):
         first = draw * len(bounds) * width
@@ -104,14 +113,14 @@ def write_noise(path, eps, width, step, draw):
 
 
 def first_rows(run, count, length):
-    """The first sequences of the training data as they are stored."""
+    """Returns the first sequences of the training data as they are stored."""
     raw = sorted((run / "tokens").glob("train-*/**/*.npy"))[0].read_bytes()
     ids = [int.from_bytes(raw[i : i + 2], "little") for i in range(0, 2 * count * length, 2)]
     return [ids[i : i + length] for i in range(0, count * length, length)]
 
 
 def mean_of(parts):
-    """Of several results of couplet grad: losses, and the norm of the mean of the gradients."""
+    """Returns the mean losses of several results of couplet grad, and the norm of the mean of the gradients."""
     losses = [losses_of_tensors(tensors) for tensors in parts]
     mean = {name: math.fsum(one[name] for one in losses) / len(parts) for name in losses[0]}
     square = math.fsum(
@@ -124,7 +133,7 @@ def mean_of(parts):
 
 
 def first_step(start, rows, micro, out, settings, draws=1, noise=True):
-    """Losses and gradient norm of the first step over these rows, `micro` at once, from a run that
+    """Returns losses and gradient norm of the first step over these rows, `micro` at once, from a run that
     holds the weights at its start."""
     weights = weights_of_run(start)
     parts = [rows[i : i + micro] for i in range(0, len(rows), micro)]
@@ -142,7 +151,7 @@ def first_step(start, rows, micro, out, settings, draws=1, noise=True):
 
 
 def check_step(got, line, weights, what):
-    """A line of metrics.jsonl against `first_step`, which lists no loss that is only measured."""
+    """Compares a line of metrics.jsonl with `first_step`, which lists no loss that is only measured."""
     losses = losses_of_line(line, weights)
     check_total(losses, weights, f"{what}, metrics")
     for name in losses.keys() & got.keys():

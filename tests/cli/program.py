@@ -1,5 +1,5 @@
-"""program.py: what all end-to-end tests share: the program that is tested (the first argument), its
-answers with what must hold of every one of them, and the list of what is wrong."""
+"""program.py: shared by all end-to-end tests: runs the program that is tested (the first argument), checks what
+must hold of each of its answers, and collects sentences about what is wrong."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def equal(got, want, what):
 
 
 def says(text, parts, what):
-    """The text, a list or a mapping, has all the parts."""
+    """Checks that the text, a list or a mapping, has all the parts."""
     lacking = [part for part in parts if part not in text]
     check(not lacking, f"{what}: no {lacking} in {str(text)[-SHOWN_CHARACTERS:]}")
 
@@ -38,7 +38,7 @@ def near(got, want, relative, what):
 
 
 def same(want, got, where, fits, skipped=()):
-    """All that is wanted is there: numbers with a point as `fits` tells, others exactly."""
+    """Checks that `got` has all that is wanted: numbers with a point as `fits` tells, others exactly."""
     for key, value in want.items():
         if isinstance(value, dict):
             same(value, got.get(key, {}), f"{where}.{key}", fits, skipped)
@@ -66,7 +66,7 @@ def count_wrong(tried):
 
 
 def finish():
-    """Whether anything is wrong, after saying what."""
+    """Prints what is wrong. Returns whether anything is."""
     for sentence in wrong[:SHOWN]:
         print(sentence)
     if wrong:
@@ -88,11 +88,16 @@ def wait_until(there, process=None, seconds=60):
     return there()
 
 
+def capture(command, **how):
+    """Runs any program. Returns what subprocess.run does, with both outputs as text."""
+    return subprocess.run(command, **{"capture_output": True, "text": True, "check": False} | how)
+
+
 # ---- the program ----
 
 
 def split(words):
-    """The words of a command. The first one may be several, as a shell reads them: "train c.yaml --out R"."""
+    """Returns the words of a command. The first may be several, as a shell reads them: "train c.yaml --out R"."""
     return [*shlex.split(str(words[0])), *map(str, words[1:])] if words else []
 
 
@@ -105,8 +110,8 @@ def sets(*settings):
 
 
 def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
-    """Output, error and exit code: 0, or 1 or 2 behind a sentence, and no word of a sanitizer.
-    `limit_blocks`: no file may grow beyond so many KiB."""
+    """Returns output, error and exit code: 0, or 1 or 2 behind a sentence, and no word of a sanitizer.
+    `limit_blocks`: the largest size of a file in KiB."""
     command = [COUPLET, *split(words)]
     if limit_blocks is not None:
         command = ["bash", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "-", *command]
@@ -124,13 +129,13 @@ def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
 
 
 def run(*words, **how):
-    """The same as text."""
+    """Returns what run_bytes does, as text."""
     out, err, code = run_bytes(*words, **how)
     return out.decode(errors="replace"), err.decode(errors="replace"), code
 
 
 def apart(*words, **how):
-    """Output and error of a success."""
+    """Returns output and error of a success."""
     out, err, code = run(*words, **how)
     check(code == 0, f"{said(words)}: exit {code}: {err[-2000:]}")
     return out, err
@@ -141,20 +146,20 @@ def good(*words, **how):
 
 
 def output(*words, **how):
-    """The output of a success."""
+    """Returns the output of a success as bytes."""
     out, err, code = run_bytes(*words, **how)
     check(code == 0, f"{said(words)}: exit {code}: {err[-2000:]}")
     return out
 
 
 def in_json(*words, **how):
-    """What a verb says with --json -."""
+    """Returns what a verb prints with --json -."""
     out, _ = apart(*words, "--json", "-", **how)
     return json.loads(out) if out else {}
 
 
 def bad(code, parts, *words, **how):
-    """A failure: this exit code and one last sentence that has all the parts."""
+    """Checks that the command fails with this exit code and one last sentence that has all the parts."""
     out, err, got = run(*words, **how)
     last = err.strip().splitlines()[-1] if err.strip() else ""
     parts = [parts] if isinstance(parts, str) else parts

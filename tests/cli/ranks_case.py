@@ -1,4 +1,4 @@
-"""ranks_case.py: what the tests of training over ranks share: runs under mpirun, their processes, and
+"""ranks_case.py: shared by tests of training over ranks: starts runs under mpirun, finds their processes, and reads
 what such a run has written."""
 
 import json
@@ -64,14 +64,14 @@ class Ranks:
         )
 
     def all(self):
-        """Process -> environment, of those that live."""
+        """Returns process -> environment of the processes that live."""
         found = {int(name): environment_of(name) for name in os.listdir("/proc") if name.isdigit()}
         return {
             process: words for process, words in found.items() if words.get(MARK) == self.mark and is_running(process)
         }
 
     def rank(self, number):
-        """The process of a rank, None if there is none."""
+        """Returns the process of a rank, or None."""
         return next(
             (
                 process
@@ -83,11 +83,11 @@ class Ranks:
         )
 
     def wait_for(self, there):
-        """Until `there()` is true, while the ranks live."""
+        """Waits until `there()` is true, while the ranks live."""
         check(wait_until(there, self.process, LIMIT_SECONDS), f"{self.name}: has not come so far")
 
     def send(self, number, rank=None):
-        """A signal to a rank, or to mpirun."""
+        """Sends a signal to a rank, or to mpirun."""
         process = self.process.pid if rank is None else self.rank(rank)
         self.since = time.monotonic()
         if process is not None:
@@ -118,7 +118,7 @@ def sentences(said):
 
 
 def good(library, ranks, *words, **how):
-    """What a success says."""
+    """Returns what a success says."""
     job = Ranks(library, ranks, *words, **how)
     code, said = job.end()
     check(code == 0 and not sentences(said), f"{job.name}: exit {code}: {said[-2000:]}")
@@ -145,13 +145,13 @@ def untimed_lines(raw):
 
 
 def files_of_run(run, but=()):
-    """Name -> content of all files, without times; `but`: those of some checkpoints."""
+    """Returns name -> content of all files, without times and without the checkpoints `but`."""
     files = {name: content for name, content in files_of(run).items() if name.split("/")[0] not in but}
     return files | {name: untimed_lines(files[name]) for name in ("metrics.jsonl", "start.json")}
 
 
 def check_parts(folder, ranks, what):
-    """The parts of a checkpoint and their indices: each tensor once, in the file that the index names."""
+    """Checks the parts of a checkpoint: each tensor is there once, in the file that the index names."""
     names = {}
     for kind, count in (("model", ranks), ("state", 2 * ranks)):
         index = read_json(folder / f"{kind}.safetensors.index.json")["weight_map"]
@@ -166,7 +166,7 @@ def check_parts(folder, ranks, what):
 
 
 def tensors_of(folder):
-    """Name -> (type, shape, bytes) of weights and moments, in parts or in one file."""
+    """Returns name -> (type, shape, bytes) of weights and moments, in parts or in one file."""
     found = {}
     for path in folder.glob("*.safetensors"):
         found |= read_tensors(path)

@@ -1,5 +1,5 @@
-"""train_case.py: what the end-to-end tests of training share: a small corpus with its tokenizer and
-configuration, runs, and when two of them are the same."""
+"""train_case.py: shared by end-to-end tests of training: writes a small corpus with its tokenizer and
+configuration, trains, sets runs back, and compares them."""
 
 import json
 import os
@@ -16,13 +16,13 @@ def write_corpus(folder):
 
 
 def train(folder, name, *settings, **how):
-    """A new run of c.yaml in folder/name, with these settings; gives the folder back."""
+    """Trains c.yaml in folder/name with these settings. Returns the run's folder."""
     good("train", folder / "c.yaml", "--out", folder / name, *sets(*settings), **how)
     return folder / name
 
 
 def copy_of(run, name):
-    """A copy beside the run, with its links."""
+    """Copies the run, with its links, beside itself. Returns the copy."""
     return shutil.copytree(run, run.parent / name, symlinks=True)
 
 
@@ -46,7 +46,7 @@ def checkpoints(folder):
 
 
 def without_settings(files):
-    """The files of a checkpoint but for its settings and the check sum that covers them."""
+    """Returns the files of a checkpoint but for its settings and the check sum that covers them."""
     state = json.loads(files["state.json"])
     del state["settings"]
     return {name: content for name, content in files.items() if name not in ("state.json", "checksums.json")} | {
@@ -55,7 +55,7 @@ def without_settings(files):
 
 
 def same_run(a, b, what, same_settings=True):
-    """Bit for bit: the losses of every line and everything in the last checkpoint."""
+    """Checks that the losses of every line and everything in the last checkpoint are equal, bit for bit."""
     x, y = untimed(metrics(a)), untimed(metrics(b))
     check(len(x) == len(y), f"{what}: {len(x)} and {len(y)} lines of metrics")
     for one, other in zip(x, y):
@@ -72,6 +72,6 @@ def same_run(a, b, what, same_settings=True):
 
 
 def whole(folder, what):
-    """Nothing half-written is left, and `last` leads to a checkpoint that verifies."""
+    """Checks that nothing half-written is left, and that `last` leads to a checkpoint that verifies."""
     check(not litter(folder), f"{what}: left over: {litter(folder)}")
     check((folder / "last" / "checksums.json").exists(), f"{what}: `last` leads nowhere")

@@ -54,6 +54,12 @@ def reference_of(program, case, folder):
     return Reference(case.results_of(folder), outcome.out, outcome.warnings(), overwriting)
 
 
+def references_of(program, cases, place):
+    for case in cases:
+        (place / case.name).mkdir()
+    return [reference_of(program, case, place / case.name) for case in cases]
+
+
 # ---- one trial ----
 
 
@@ -225,10 +231,7 @@ def main():
         program = Program(words.program, words.shim)
         faults = [fault for fault in FAULTS if named(fault, words.fault)]
         cases = [case for case in all_cases(program, place / "inputs") if named(case, words.only)]
-        references = []
-        for case in cases:
-            (place / case.name).mkdir()
-            references.append(reference_of(program, case, place / case.name))
+        references = references_of(program, cases, place)
         trials = plan(program, cases, references, faults, (words.share, words.memory_share), place)
         if not words.all:
             trials = pick(trials, words.sample)

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from cases import long_cases
-from check_faults import reference_of, scratch
+from check_faults import references_of, scratch
 from inputs import different, litter
 from program import Tried, count_wrong, markdown
 from shim import LIMIT_SECONDS, Program, shell_code
@@ -134,10 +134,8 @@ def main():
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
         place = pathlib.Path(place)
         program = Program(words.program, words.shim, threads=2)
-        cases, references = long_cases(program, place / "inputs"), []
-        for case in cases:
-            (place / case.name).mkdir()
-            references.append(reference_of(program, case, place / case.name))
+        cases = long_cases(program, place / "inputs")
+        references = references_of(program, cases, place)
         kills = plan(program, cases, references, words.kills, words.seed, place)
         with concurrent.futures.ThreadPoolExecutor(words.jobs) as pool:
             for kill in pool.map(lambda one: one.run(place), kills):

@@ -31,9 +31,9 @@ extern const char *const fault_kind_names[KINDS];
 
 /* ---- faults.c ---- */
 
-/* What is to happen. */
+/* The fault that is to happen. */
 extern struct fault_plan {
-    unsigned selected; /* a bit a kind */
+    unsigned selected; /* one bit for each kind */
     unsigned long long at;
     bool lasts;
     const char *path; /* what is in the path of a call that counts; NULL: any */
@@ -41,29 +41,29 @@ extern struct fault_plan {
     int number; /* of the error or signal */
 } fault_plan;
 
-/* Counts a call; whether the fault falls on it. */
+/* Counts a call. Returns whether the fault falls on it. */
 bool fault_falls_here(kind k);
 
 /* Reports a fault, of which the first names the place. */
 void fault_note(const char *what, const char *where);
 
-/* A signal to the process itself. */
+/* Sends a signal to the process itself. */
 void fault_signal(int number);
 
-/* A file of so many bytes as shared memory, made if it is not there. NULL: it cannot be. */
+/* Returns a file of so many bytes, made if it is not there, as shared memory; NULL on failure. */
 void *fault_map_file(const char *path, size_t bytes);
 
 /* ---- faults_calls.c ---- */
 
-/* A call of the system that is not caught. */
+/* Makes a call of the system that is not caught. */
 long fault_call(long number, long a, long b, long c, long d, long e);
 
-/* From now on calls are caught, but those of standard error. */
+/* Catches calls from now on, except those on standard error. */
 bool fault_catch_calls(void);
 
 /* ---- faults_memory.c ---- */
 
-/* From now on allocations count. */
+/* Counts allocations from now on. */
 void fault_catch_memory(void);
 
 /* Writes the stacks of counted allocations to this file. */

@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 sys.path.append("tests/cli")
-from program import check, finish
+from program import capture, check, finish
 
 ROOT = pathlib.Path.cwd()
 DEPS, BUILD, AFTER = (ROOT / "tools" / name for name in ("deps.sh", "build.sh", "after_install.sh"))
@@ -33,15 +33,7 @@ def machine(folder, **commands):
 
 
 def run(script, *words, cwd=None, **environment):
-    done = subprocess.run(
-        ["/bin/sh", script, *words],
-        env=environment,
-        cwd=cwd,
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    done = capture(["/bin/sh", script, *words], env=environment, cwd=cwd, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -179,17 +171,13 @@ def check_folders(work):
     for path in ROOT.iterdir():
         if path.name not in ("build", ".git"):
             (odd / path.name).symlink_to(path)
-    done = subprocess.run(["cmake", "--preset", "release"], cwd=odd, capture_output=True, text=True, check=False)
+    done = capture(["cmake", "--preset", "release"], cwd=odd)
     rule = ["make", "-C", odd / "build/release", "-f"]
     for file, target in (
         ("CMakeFiles/make_unicode_classes.dir/build.make", "CMakeFiles/make_unicode_classes.dir/build"),
         ("CMakeFiles/couplet_objects.dir/build.make", "unicode_classes.c"),
     ):
-        done = (
-            done
-            if done.returncode
-            else subprocess.run([*rule, file, target], capture_output=True, text=True, check=False)
-        )
+        done = done if done.returncode else capture([*rule, file, target])
     made = odd / "build/release/unicode_classes.c"
     check(
         done.returncode == 0 and made.exists() and made.stat().st_size > 1000,

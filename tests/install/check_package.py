@@ -9,13 +9,12 @@ import pathlib
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import urllib.parse
 
 sys.path.append("tests/cli")
-from program import check, finish
+from program import capture, check, finish
 
 BUILD = pathlib.Path(sys.argv[1])
 VERSION = pathlib.Path("VERSION").read_text().strip()
@@ -45,7 +44,7 @@ DEBIANS = {
 
 def run(*words):
     first, *more = words  # the first may be several, as a shell reads them
-    done = subprocess.run([*shlex.split(str(first)), *map(str, more)], capture_output=True, text=True, check=False)
+    done = capture([*shlex.split(str(first)), *map(str, more)])
     if done.returncode:
         sys.exit(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -5,7 +5,6 @@ a stage fails or takes too long, where there is no GPU, and which piece is next.
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,19 +12,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/cli")]
 import device
-from program import check, finish
+from program import capture, check, finish
 
 ON_HOST = pathlib.Path(sys.argv[1]).parent
 
 
 def run(out, *words):
-    done = subprocess.run(
-        [ROOT / "tools/device.sh", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=dict(os.environ, OUT=str(out)),
-    )
+    done = capture([ROOT / "tools/device.sh", *words], env=dict(os.environ, OUT=str(out)))
     return done, "".join(report.read_text() for report in sorted(out.glob("*.md")))
 
 

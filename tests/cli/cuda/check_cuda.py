@@ -14,7 +14,7 @@ import sys
 sys.path.append("tests/cli")
 from check_cuda_refusals import near_everywhere
 from inputs import metrics, read_json, tensors_of
-from program import COUPLET, check, finish, good, near, output, says, scratch_folder, sets, wait_until
+from program import COUPLET, capture, check, finish, good, near, output, says, scratch_folder, sets, wait_until
 from train_case import same_run, whole, write_corpus
 
 STEPS, SAVED = {"softmax": 60}, 2  # of a run, else 6; of a checkpoint
@@ -66,14 +66,8 @@ def check_long(folder, words, cpu, gpu):
 def check_gradients(folder):
     """Of the second step, by tensor, within 1e-5 of the norm of the CPU's."""
     run = folder / "first"
-    good(
-        "train",
-        folder / "c.yaml",
-        *sets(*ALWAYS, *VARIANTS["softmax"], "train.steps=1", "train.warmup_steps=0"),
-        *of("cpu"),
-        "--out",
-        run,
-    )
+    settings = sets(*ALWAYS, *VARIANTS["softmax"], "train.steps=1", "train.warmup_steps=0")
+    good("train", folder / "c.yaml", *settings, *of("cpu"), "--out", run)
     (folder / "rows.json").write_text('{"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}')
     made = []
     for device in ("cpu", "cuda"):
@@ -156,9 +150,7 @@ def check_refusals(folder, without):
         shutil.copy(without, place / "couplet")
         if module:
             shutil.copy(module, place / "couplet-cuda.so")
-        done = subprocess.run(
-            [place / "couplet", *map(str, words), "compute.device=cuda"], capture_output=True, text=True, check=False
-        )
+        done = capture([place / "couplet", *map(str, words), "compute.device=cuda"])
         check(done.returncode == code and part in done.stderr, f"{part}: {done.returncode}, {done.stderr[-400:]}")
 
 

@@ -10,13 +10,10 @@ from inputs import metrics
 from program import bad, check, finish, good, in_json, near, output, scratch_folder, sets
 from train_case import write_corpus
 
-SHAPE = tuple(
-    (
-        "model.hidden_size=64 model.intermediate_size=32 data.seq_len=32 "
-        "data.batch_tokens=256 train.steps=2 train.warmup_steps=1 checkpoint.every=2 "
-        "eval.every=2 compute.device=cuda"
-    ).split()
-)
+SHAPE = (
+    "model.hidden_size=64 model.intermediate_size=32 data.seq_len=32 data.batch_tokens=256 train.steps=2 "
+    "train.warmup_steps=1 checkpoint.every=2 eval.every=2 compute.device=cuda"
+).split()
 EVALUATED = ("eval.prompts=[abc def, xyz]", "eval.prompt_tokens=4", "eval.tasks_every=1")
 VARIANTS = {
     "f32": ("compute.dtype=f32", "train.micro_batch=4"),
@@ -60,29 +57,15 @@ def check_refusals(folder):
     run = folder / "refused"
     parts = ["not enough memory: training with these settings needs", "on cuda:0 host, of whose", "are free"]
     bad(1, [*parts, "; train.micro_batch=2 fits"], "train", *words, "--out", run, **of(folder, two + 1024))
-    bad(
-        1,
-        [*parts, "; less take: a smaller train.micro_batch, train.recompute=norms, compute.dtype=bf16"],
-        "train",
-        *words,
-        "--out",
-        run,
-        **of(folder, two // 2),
-    )
+    less = "; less take: a smaller train.micro_batch, train.recompute=norms, compute.dtype=bf16"
+    bad(1, [*parts, less], "train", *words, "--out", run, **of(folder, two // 2))
     bad(1, parts, "train", *words, "--out", run, "--dry-run", **of(folder, eight - 1))
     least = sets("train.micro_batch=1", "train.recompute=norms", "compute.dtype=bf16")
     bad(1, [*parts, "; less take: a smaller model"], "train", *words, *least, "--out", run, **of(folder, two // 2))
     check(not run.exists(), "a run that was refused has written something")
     late = of(folder, eight + 65536, less=eight // 2)
-    bad(
-        1,
-        ["out of memory on cuda:0 host: ", " MiB for ", "; less take: a smaller train.micro_batch"],
-        "train",
-        *words,
-        "--out",
-        run,
-        **late,
-    )
+    parts = ["out of memory on cuda:0 host: ", " MiB for ", "; less take: a smaller train.micro_batch"]
+    bad(1, parts, "train", *words, "--out", run, **late)
     said = output("plan", *words, **of(folder, two + 1024)).decode()
     check("free memory of cuda:0 host: " in said and "too little for this run" in said, said[-300:])
     check("largest micro-batch that fits: train.micro_batch=2" in said, said[-300:])
@@ -95,13 +78,8 @@ def check_reading(folder):
         (("generate", run, "--prompt", "a"), "this model"),
         (("eval", run, "--text", text), "reading text"),
     ):
-        bad(
-            1,
-            ["not enough memory: " + what, "on cuda:0 host, of whose"],
-            *words,
-            *sets("compute.device=cuda"),
-            **of(folder, 65536),
-        )
+        parts = ["not enough memory: " + what, "on cuda:0 host, of whose"]
+        bad(1, parts, *words, *sets("compute.device=cuda"), **of(folder, 65536))
 
 
 def main():

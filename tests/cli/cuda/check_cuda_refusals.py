@@ -6,14 +6,13 @@ beside it, COUPLET has none, but those of MPI; CUBLASLT stands in for NVIDIA's l
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 sys.path += ["tests/cli", "tests/parallel"]
 import mpi
 from check_eval_goes_on import words_of, write_tasks
 from inputs import litter, metrics, read_json, untimed
-from program import COUPLET, bad, check, equal, finish, good, near, output, run, scratch_folder, sets
+from program import COUPLET, bad, capture, check, equal, finish, good, near, output, run, scratch_folder, sets
 from train_case import copy_of, go_back, same_run, whole, write_corpus
 
 STEPS = 4
@@ -73,9 +72,7 @@ def check_cublaslt(folder, library):
     words = [place / "couplet", *train(folder, "blas"), "--set", "train.steps=1"]
 
     def start(**more):
-        done = subprocess.run(
-            [*map(str, words)], capture_output=True, text=True, check=False, **on("cublaslt=1", **more)
-        )
+        done = capture([*map(str, words)], **on("cublaslt=1", **more))
         return done.returncode, done.stderr
 
     code, said = start(CUDA_HOME="/nowhere")

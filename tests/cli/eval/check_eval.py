@@ -181,16 +181,8 @@ def check_part(folder, task):
     with gzip.open(GOLDEN / f"harness/{task}.json.gz") as file:
         theirs = next(iter(json.load(file)["results"].values()))
     by_id = {sample["id"]: sample for sample in theirs["samples"]}
-    result = evaluate(
-        folder / f"part-{task}.json",
-        f"{GOLDEN}/model --tasks {task} --profile harness --data",
-        part_of(folder, task, subjects),
-        "--limit",
-        1,
-        "--max-gen-toks",
-        tokens,
-        "--samples",
-    )
+    words = f"{GOLDEN}/model --tasks {task} --profile harness --limit 1 --max-gen-toks {tokens} --samples --data"
+    result = evaluate(folder / f"part-{task}.json", words, part_of(folder, task, subjects))
     if result is None:
         return
     ours = result["results"][task]
@@ -310,30 +302,15 @@ def check_refusals(folder):
     refused(1, ["val.jsonl", "line 3"], model, "--tasks", "copa", "--data", folder / "bad")
     out, told, code = run(model, "--tasks", "copa", "--data", folder / "bad", "--skip-bad")
     check(code == 0 and "line 3" in told and "1 bad row was left out" in out, f"--skip-bad: {code} {out} {told}")
-    refused(
-        1,
-        ["large.json has ids up to 4096", "another model"],
-        f"{model} --tasks copa",
-        *data,
-        "--tokenizer",
-        large_tokenizer(folder),
-    )
+    words = (f"{model} --tasks copa", *data, "--tokenizer", large_tokenizer(folder))
+    refused(1, ["large.json has ids up to 4096", "another model"], *words)
 
 
 def large_tokenizer(folder):
     """One that has an id beyond the model's vocabulary."""
     tokenizer = read_json(GOLDEN / "model/tokenizer.json")
-    tokenizer["added_tokens"].append(
-        {
-            "id": 4096,
-            "content": "<|far|>",
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": True,
-        }
-    )
+    switches = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({"id": 4096, "content": "<|far|>", "special": True} | switches)
     path = folder / "large.json"
     path.write_text(json.dumps(tokenizer))
     return path

@@ -7,13 +7,12 @@ import json
 import math
 import re
 import shutil
-import subprocess
 import sys
 
 sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, evaluate, refused, run
 from inputs import read_json
-from program import COUPLET, check, finish, scratch_folder
+from program import COUPLET, capture, check, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
@@ -58,9 +57,7 @@ def check_moved(folder):
     shutil.copy(COUPLET, program)
 
     def moved(*words):
-        return subprocess.run(
-            [program, "eval", *map(str, words)], capture_output=True, text=True, check=False, timeout=600, cwd=folder
-        )
+        return capture([program, "eval", *map(str, words)], timeout=600, cwd=folder)
 
     done = moved(MODEL, "--tasks", "copa")
     check(

@@ -10,13 +10,12 @@ import math
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 
 sys.path.append("tests/cli")
 from eval_case import GOLDEN, close, run
 from inputs import read_json
-from program import check, equal, finish, scratch_folder
+from program import capture, check, equal, finish, scratch_folder
 
 MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 DATE = 1767323045.5  # seconds since 1970
@@ -43,7 +42,7 @@ def export(*words):
     """(what is printed, exit code) of couplet.export lm-eval, which needs the standard library alone."""
     python = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     command = [sys.executable, "-m", "couplet.export", "lm-eval", *map(str, words)]
-    done = subprocess.run(command, env=python, capture_output=True, text=True, check=False)
+    done = capture(command, env=python)
     return done.stdout + done.stderr, done.returncode
 
 

@@ -79,22 +79,8 @@ def small_data(folder):
 
 
 def ask(data, tasks, *more):
-    words = [
-        MODEL,
-        "--tasks",
-        tasks,
-        "--data",
-        data,
-        "--limit",
-        1,
-        "--max-gen-toks",
-        2,
-        *more,
-        "--json",
-        data / "out.json",
-        "--overwrite",
-    ]
-    out, told, code = run(*words)
+    words = f"{MODEL} --tasks {tasks} --data {data} --limit 1 --max-gen-toks 2 --json {data}/out.json --overwrite"
+    out, told, code = run(words, *more)
     check(code == 0, f"{words}: exit {code}: {told[-500:]}")
     return read_json(data / "out.json"), out
 

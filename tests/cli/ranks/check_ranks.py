@@ -11,14 +11,13 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 
 sys.path.append("tests/cli")
 from inputs import different, files_of, metrics, read_json
-from program import COUPLET, check, finish, near, scratch_folder, sets
+from program import COUPLET, capture, check, finish, near, scratch_folder, sets
 from program import good as alone
 from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, sentences
 from train_case import copy_of, go_back, write_corpus
@@ -26,14 +25,9 @@ from train_case import copy_of, go_back, write_corpus
 STEPS = 16
 SAVED = 2  # a checkpoint every so many steps
 SETTINGS = (
-    f"train.steps={STEPS}",
-    "compute.threads=1",
-    "balance.scope=global",
-    "eval.every=0",
-    f"checkpoint.every={SAVED}",
-    "checkpoint.keep=100",
-    "dist.timeout=3",
-)
+    f"train.steps={STEPS} compute.threads=1 balance.scope=global eval.every=0 checkpoint.every={SAVED} "
+    "checkpoint.keep=100 dist.timeout=3"
+).split()
 MESHES = (1, 2)  # dist.expert_parallel of two ranks
 CLOSE = 1e-5
 AFTER_LOSS = 15  # seconds in which all must have ended: dist.timeout, 5 s in which each ends by itself, and more
@@ -108,13 +102,7 @@ def check_run(folder, library, experts):
 def check_threads(folder, library, experts):
     """Ranks as threads of one process give the bits of MPI processes."""
     run, mpi_run = folder / f"threads-{library}-{experts}", undisturbed(folder, library, experts)
-    done = subprocess.run(
-        [sys.argv[2], mpi_run / "config.yaml", run, "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    done = capture([sys.argv[2], mpi_run / "config.yaml", run, "2"], env={**os.environ, "OMP_NUM_THREADS": "1"})
     check(done.returncode == 0, f"{run.name}: {done.stderr}")
     names = different(files_of_run(run), files_of_run(mpi_run))
     check(not names, f"{run.name}: differs from MPI processes in {names}")

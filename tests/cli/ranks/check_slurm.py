@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.append("tests/cli")
-from program import check, finish, scratch_folder
+from program import capture, check, finish, scratch_folder
 
 SCRIPT = pathlib.Path("examples/slurm.sbatch").resolve()
 SRUN = """\
@@ -43,14 +43,7 @@ def calls(folder):
 
 
 def submit(folder, *words, code=0, **more):
-    done = subprocess.run(
-        ["bash", SCRIPT, *words],
-        env=environment(folder, CODE=str(code), **more),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = capture(["bash", SCRIPT, *words], env=environment(folder, CODE=str(code), **more), cwd=folder)
     return done.returncode, calls(folder), done.stderr
 
 
@@ -73,14 +66,8 @@ def check_jobs(folder):
     for code in (0, 1, 2, 130, 137):
         check_job(folder, new, code, [first])
     check_job(folder, new, 143, [first, again])
-    check_job(
-        folder,
-        new,
-        0,
-        [call_of("pmi2", "/p/couplet train c.yaml --out R --set train.lr=1e-3", "mpich")],
-        COUPLET_MPI="mpich",
-        COUPLET="/p/couplet",
-    )
+    other = call_of("pmi2", "/p/couplet train c.yaml --out R --set train.lr=1e-3", "mpich")
+    check_job(folder, new, 0, [other], COUPLET_MPI="mpich", COUPLET="/p/couplet")
     (folder / "R").mkdir()
     check_job(folder, new, 0, [first])
     (folder / "R" / "config.yaml").touch()
@@ -118,7 +105,7 @@ def main():
     if not shutil.which("shellcheck"):
         print("not checked: the program shellcheck is not here")
     else:
-        done = subprocess.run(["shellcheck", SCRIPT], capture_output=True, text=True, check=False)
+        done = capture(["shellcheck", SCRIPT])
         check(done.returncode == 0, done.stdout)
     return finish()
 

@@ -33,23 +33,15 @@ IN_TIME = TIMEOUT + 1 + 5 + 2  # seconds: the timeout, a beat, the grace of a ra
 
 # 29 M parameters: gradients and parameters take 0.5 s each on a link of 1 Gbit/s, the backward pass about as long.
 RATES = (1000, 250)  # Mbit/s
-LARGE = tuple(
-    (
-        "model.hidden_size=512 model.intermediate_size=512 model.num_hidden_layers=4 "
-        "model.num_attention_heads=8 model.num_experts=8 data.seq_len=64 "
-        "data.batch_tokens=2048 compute.threads=1 eval.every=0 checkpoint.every=1000"
-    ).split()
-)
+LARGE = (
+    "model.hidden_size=512 model.intermediate_size=512 model.num_hidden_layers=4 model.num_attention_heads=8 "
+    "model.num_experts=8 data.seq_len=64 data.batch_tokens=2048 compute.threads=1 eval.every=0 checkpoint.every=1000"
+).split()
 
 
 def words_of(folder, run, experts, *more):
-    return [
-        "train",
-        folder / "c.yaml",
-        "--out",
-        run,
-        *sets(*SETTINGS, f"dist.timeout={TIMEOUT}", f"dist.expert_parallel={experts}", *more),
-    ]
+    settings = sets(*SETTINGS, f"dist.timeout={TIMEOUT}", f"dist.expert_parallel={experts}", *more)
+    return ["train", folder / "c.yaml", "--out", run, *settings]
 
 
 def over(link, library, *words):
@@ -142,13 +134,8 @@ def check_cut(folder, link, library, experts, how):
 def measured(folder, link, experts, steps, overlap):
     """(median seconds of a step without the first, the run's losses). link None: on one host, by shared memory."""
     run = folder / "measured"
-    words = [
-        "train",
-        folder / "c.yaml",
-        "--out",
-        run,
-        *sets(*LARGE, f"train.steps={steps}", f"dist.expert_parallel={experts}", f"dist.overlap={overlap}"),
-    ]
+    settings = sets(*LARGE, f"train.steps={steps}", f"dist.expert_parallel={experts}", f"dist.overlap={overlap}")
+    words = ["train", folder / "c.yaml", "--out", run, *settings]
     ended(over(link, LIBRARIES[0], *words) if link else Ranks(LIBRARIES[0], 2, *words), 600)
     seconds = statistics.median(line["step_s"] for line in metrics(run)[1:])
     files = files_of(run / "last")

@@ -177,6 +177,16 @@ def check_gone(base):
     bad(1, "unpack them to metrics.jsonl", "train", "--resume", packed)
 
 
+def readers(folder):
+    """The words of all verbs that read a model, which is the last one."""
+    return (
+        ["inspect"],
+        ["generate", "--prompt", "a", "--tokens", 1],
+        ["eval", "--text", folder / "text.txt"],
+        ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"],
+    )
+
+
 def check_kinds(base):
     """What a folder is follows from all that it holds."""
     folder = base.parent
@@ -190,16 +200,8 @@ def check_kinds(base):
     elsewhere = copy_of(base, "else where")  # the link itself names a step of the folder
     for target in (elsewhere / "step-000006", "./step-000006/"):
         link_last(elsewhere, target)
-        bad(
-            1,
-            [
-                f"`last` leads to {target}, which is not the name",
-                "newest whole checkpoint is step-000006",
-                f"`ln -sfn step-000006 '{elsewhere}/last'`",
-            ],
-            "inspect",
-            elsewhere,
-        )
+        wrong, mends = f"`last` leads to {target}, which is not the name", f"`ln -sfn step-000006 '{elsewhere}/last'`"
+        bad(1, [wrong, "newest whole checkpoint is step-000006", mends], "inspect", elsewhere)
     nothing = copy_of(base, "nothing")
     (nothing / "last").unlink()
     for step in checkpoints(nothing):
@@ -215,13 +217,7 @@ def check_kinds(base):
     bare = copy_of(base, "bare")
     (bare / "config.yaml").unlink()
     shards = next((base / "tokens").glob("train-*"))
-    verbs = (
-        ["inspect"],
-        ["generate", "--prompt", "a", "--tokens", 1],
-        ["eval", "--text", folder / "text.txt"],
-        ["train", folder / "c.yaml", "--out", folder / "never", "--dry-run", "--from"],
-    )
-    for first, *more in verbs:
+    for first, *more in readers(folder):
         for run in (base, unlinked, astray, stray, bare):
             good(first, *more, run)
         for run, parts in (
@@ -253,14 +249,7 @@ def check_kinds(base):
 def check_last_as_folder(base):
     """As a copy that follows links leaves it: no verb reads another checkpoint, or removes it; the command that is
     named mends it."""
-    text = base.parent / "text.txt"
-    verbs = (
-        ["inspect"],
-        ["generate", "--prompt", "a", "--tokens", 1],
-        ["eval", "--text", text],
-        ["train", base.parent / "c.yaml", "--out", base.parent / "never", "--dry-run", "--from"],
-        ["train", "--resume"],
-    )
+    verbs = [*readers(base.parent), ["train", "--resume"]]
     for name, left in (("older copy", ["step-000005", "step-000006"]), ("newest-moved", ["step-000005"]), ("only", [])):
         one = copy_of(base, name)
         step = "step-000005" if len(left) == 2 else "step-000006"

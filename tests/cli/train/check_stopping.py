@@ -12,7 +12,7 @@ import sys
 import time
 
 sys.path.append("tests/cli")
-from program import COUPLET, bad, check, finish, good, said, scratch_folder, sets, wait_until
+from program import COUPLET, bad, capture, check, finish, good, said, scratch_folder, sets, wait_until
 from train_case import train, write_corpus
 
 LONG = ("train.steps=100000", "checkpoint.every=1", "eval.every=0")
@@ -20,13 +20,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def start(folder, *words):
-    return subprocess.Popen(
-        [COUPLET, *map(str, words)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return start_command(folder, [COUPLET, *map(str, words)])
+
+
+def start_command(folder, command):
+    """Both outputs are one; the process has a session of its own."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=folder, start_new_session=True, **streams)
 
 
 def stop(process, number, what):
@@ -52,13 +52,7 @@ def inside(folder):
 def check_shells(folder):
     """What bash makes of it: a loop ends at Ctrl-C, and so does a list of commands."""
     script = 'for s in 1 2 3; do "$0" train c.yaml --out loop$s ' + " ".join(sets(*LONG)) + "; done; echo went on"
-    shell = subprocess.Popen(
-        ["bash", "-c", script, COUPLET],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    shell = start_command(folder, ["bash", "-c", script, COUPLET])
     check(wait_until((folder / "loop1" / "last").exists, shell), "the loop's first run does not begin")
     os.killpg(shell.pid, signal.SIGINT)
     out = shell.communicate(timeout=120)[0].decode()
@@ -68,9 +62,7 @@ def check_shells(folder):
         '"$0" train c.yaml --out chain ' + " ".join(sets(*LONG)) + " & run=$!; "
         "until [ -e chain/last ]; do sleep 0.05; done; kill -TERM $run; wait $run; echo code $?"
     )
-    done = subprocess.run(
-        ["bash", "-c", script, COUPLET], cwd=folder, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = capture(["bash", "-c", script, COUPLET], cwd=folder, timeout=120)
     check("code 143" in done.stdout, f"bash sees {done.stdout[-300:]!r}, wanted code 143")
     check("go on with: couplet train --resume chain" in done.stderr, f"after SIGTERM: {done.stderr!r}")
 
@@ -149,13 +141,8 @@ def check_failed_starts(folder):
             bad(1, "", "train", "c.yaml", "--out", out, *sets(*fault), cwd=folder)
             check(not (folder / "made").exists(), f"{fault}: left behind: {inside(folder / 'made')}")
             check(inside(folder / "empty") == [], f"{fault}: left in a folder: {inside(folder / 'empty')}")
-        bad(
-            1,
-            "",
-            *"train c.yaml --out made/run".split(),
-            *sets(f"data.cache={folder / 'made/cache'}", *fault),
-            cwd=folder,
-        )
+        cached = sets(f"data.cache={folder / 'made/cache'}", *fault)
+        bad(1, "", "train c.yaml --out made/run", *cached, cwd=folder)
         left = [name for name in inside(folder / "made") if "/" not in name and name != "cache"]
         check(
             not left and not list(folder.rglob(".tmp-*")) and not list(folder.rglob(".lock")),

@@ -17,6 +17,7 @@ from losses import (
     STEP,
     check_step,
     check_total,
+    erc,
     first_rows,
     first_step,
     grad,
@@ -164,15 +165,7 @@ def check_clean(folder, a):
     clean = metrics(a)[-1]["erc_clean"]
     for layer in range(LAYERS):
         m = results[f"erc.{layer}.M"][1]
-        loss = (
-            sum(
-                max(m[i * EXPERTS + j] - m[i * EXPERTS + i], 0) + max(m[j * EXPERTS + i] - m[i * EXPERTS + i], 0)
-                for i in range(EXPERTS)
-                for j in range(EXPERTS)
-                if i != j
-            )
-            / EXPERTS**2
-        )
+        loss = erc([m[i * EXPERTS : (i + 1) * EXPERTS] for i in range(EXPERTS)], 1)
         check(abs(loss - clean[layer]) <= 64 * EPSILON * max(m), f"erc_clean {clean} {loss}")
     check(abs(results["loss.erc"][1][0] - sum(clean) / LAYERS) < 1e-6, "erc_clean and grad")
     check(results["logits"][0] == [3, 12, 384], f"logits are {results['logits'][0]}")

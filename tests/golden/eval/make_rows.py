@@ -41,6 +41,10 @@ def lines(rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+def document(value):
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+
+
 def openbookqa(rows, first):
     out = "ID\tQuestion Stem\tChoices\tComplete Question\tAnswer Key\n"
     for i, (question, *options, _) in enumerate(rows, first):
@@ -51,24 +55,8 @@ def openbookqa(rows, first):
 
 
 def sciq(rows):
-    return (
-        json.dumps(
-            [
-                {
-                    "question": q,
-                    "distractor3": c,
-                    "distractor1": a,
-                    "distractor2": b,
-                    "correct_answer": right,
-                    "support": text,
-                }
-                for q, right, a, b, c, text in rows
-            ],
-            ensure_ascii=False,
-            indent=1,
-        )
-        + "\n"
-    )
+    names = ("question", "distractor3", "distractor1", "distractor2", "correct_answer", "support")
+    return document([dict(zip(names, (q, c, a, b, right, text))) for q, right, a, b, c, text in rows])
 
 
 def triviaqa(rows, split, first):
@@ -82,14 +70,7 @@ def triviaqa(rows, split, first):
         }
         for i, (question, value, names) in enumerate(rows)
     ]
-    return (
-        json.dumps(
-            {"Data": data, "Domain": "Web", "Split": split, "VerifiedEval": False, "Version": 1.0},
-            ensure_ascii=False,
-            indent=1,
-        )
-        + "\n"
-    )
+    return document({"Data": data, "Domain": "Web", "Split": split, "VerifiedEval": False, "Version": 1.0})
 
 
 def ceval(subject, name, count, explained):

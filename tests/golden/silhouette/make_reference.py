@@ -50,22 +50,16 @@ def points(n, D, d, apart, zero, seed):
 
 def main():
     cases = []
-    for n, D, d, apart, zero, seed in CASES:
-        x, labels = points(n, D, d, apart, zero, seed), np.repeat(np.arange(n), D)
+    for case in CASES:
+        n, D = case[:2]
+        x, labels = points(*case), np.repeat(np.arange(n), D)
         each = silhouette_samples(x, labels, metric="cosine")
-        cases.append(
-            {
-                "n": n,
-                "D": D,
-                "d": d,
-                "apart": apart,
-                "zero": zero,
-                "seed": seed,
-                "squares": float((x**2).sum()),
-                "mean": float(silhouette_score(x, labels, metric="cosine")),
-                "clusters": [float(each[labels == c].mean()) for c in range(n)],
-            }
-        )
+        figures = {
+            "squares": float((x**2).sum()),
+            "mean": float(silhouette_score(x, labels, metric="cosine")),
+            "clusters": [float(each[labels == c].mean()) for c in range(n)],
+        }
+        cases.append(dict(zip(("n", "D", "d", "apart", "zero", "seed"), case)) | figures)
     json.dump({"scikit-learn": sklearn.__version__, "numpy": np.__version__, "cases": cases}, sys.stdout, indent=1)
     print()
 

@@ -119,21 +119,9 @@ def main():
         for path in (path for corpus in CORPORA for path in sorted((ROOT / corpus).iterdir())):
             ids = stream(tokenizer, path)
             size = sum(len(row["text"].encode()) for row in documents(path))
-            counts.append(
-                "\t".join(
-                    map(
-                        str,
-                        (
-                            name,
-                            path.relative_to(ROOT),
-                            len(ids),
-                            size,
-                            sum(map(len, ids)),
-                            hashlib.sha256(packed(ids)).hexdigest(),
-                        ),
-                    )
-                )
-            )
+            sha256 = hashlib.sha256(packed(ids)).hexdigest()
+            row = (name, path.relative_to(ROOT), len(ids), size, sum(map(len, ids)), sha256)
+            counts.append("\t".join(map(str, row)))
     (HERE / "reference-counts.tsv").write_text("\n".join(counts) + "\n")
 
 
