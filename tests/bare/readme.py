@@ -120,7 +120,7 @@ def make_root(root):
 
 
 def on_terminal(root, text, user):
-    """What a shell of this user sends to a terminal when it runs the text."""
+    """Returns what a shell of this user sends to a terminal when it runs the text."""
     file = root / "tmp" / f"{user}.sh"
     file.write_text(text)
     terminal, inside = pty.openpty()

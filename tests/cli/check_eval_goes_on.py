@@ -82,7 +82,7 @@ def check_interrupted(folder, name, count):
 
 
 def check_killed(folder, name):
-    """The same by SIGKILL."""
+    """Interrupts the evaluation by SIGKILL."""
     whole = (folder / f"{name}.json").read_bytes()
     out = folder / f"{name}-killed.json"
     partial = pathlib.Path(f"{out}.partial")

@@ -68,7 +68,7 @@ def found(path):
 
 
 def check_reports(folder, name, backend):
-    """What is made of the run, in files and words."""
+    """Compares what verbs make of the run, in files and words."""
     run, out = folder / f"{name}-cpu", {}
     (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}))
     for which in ("cpu", backend):

@@ -32,7 +32,7 @@ def parts_of(path):
 
 
 def name_of(part):
-    """What a part defines."""
+    """Returns the name that a part defines."""
     head = re.split(r"[={;]", part, maxsplit=1)[0].strip()
     found = (
         re.match(r"#\s*define\s+(\w+)", part) or re.search(r"(\w+)\s*\(", head) or re.search(r"(\w+)\s*(\[.*)?$", head)
@@ -80,7 +80,7 @@ class Source:
         return own.get(name) or self.known.get(name, [])
 
     def strings_from(self, name):
-        """Of all parts that this name leads to, with the file of each."""
+        """Yields the strings of all parts that this name leads to, with the file of each."""
         waiting, seen = list(self.known[name]), set()
         while waiting:
             number = waiting.pop()

@@ -98,7 +98,7 @@ def mean_and_std(x):
 
 
 def silhouettes(W):
-    """Of each expert, the mean over its rows: all pairs, 1 - cosine; a zero row is 1 from all."""
+    """Returns the silhouette of each expert: mean over its rows, all pairs, 1 - cosine; a zero row is 1 from all."""
 
     def distance(a, b):
         sizes = norm(a) * norm(b)
@@ -163,7 +163,7 @@ def figures(R, W, k):
 
 
 def centred_figures(R, W, k):
-    """Of the rows less their mean, under the names that they have beside those of the rows."""
+    """Returns the figures of the rows less their mean, under their names in the report."""
     rows = [[x - math.fsum(row[i] for row in R) / len(R) for i, x in enumerate(r)] for r in R]
     f = figures(rows, W, k)
     return {

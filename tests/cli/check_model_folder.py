@@ -19,7 +19,7 @@ TOLD = (
 
 
 def make_models(folder):
-    """The same model in clean/m and odd/m."""
+    """Makes the same model in clean/m and odd/m."""
     clean, odd = folder / "clean" / "m", folder / "odd" / "m"
     shutil.copytree(train(folder, "run", "train.steps=2", "train.warmup_steps=0") / "last", clean)
     for name in ("checksums.json", "state.json", "state.safetensors"):
@@ -39,7 +39,7 @@ def make_models(folder):
 
 
 def check_verb(clean, odd, verb, result, *words):
-    """The same result of both folders, and each warning once."""
+    """Checks that both folders give the same result, and each warning once."""
     results = []
     for model in (clean, odd):
         out = model.parent / result

@@ -240,7 +240,7 @@ def check_written():
 
 
 def check_bash(words, begun, wanted):
-    """What bash offers behind `couplet WORDS BEGUN`."""
+    """Checks that bash offers a word behind `couplet WORDS BEGUN`."""
     if not shutil.which("bash"):
         return
     script = (

@@ -78,7 +78,7 @@ def check_plan_of_ranks():
 
 
 def check_plan_of_gpus():
-    """What fits where; time out of the assumed rates, by the formula of docs/scale.md; what is refused."""
+    """Checks what fits on which GPU, and the time out of the assumed rates by the formula of docs/scale.md."""
     norms, large = ("--set", "train.recompute=norms"), ("--set", "data.batch_tokens=2949120")
     for name, gpu, words, most in (
         ("paper-3b", "h100", (), 8),

@@ -229,7 +229,7 @@ TEST(documents_flags)
     cpl_arguments_free(&read);
 }
 
-/* What a form of a verb has no use for. */
+/* Flags and settings that a form of a verb does not use are refused. */
 TEST(only_some)
 {
     const char *const some[] = {"--out", "erc.alpha"};

@@ -49,7 +49,7 @@ class Case:
         self.stdin, self.printed = stdin, printed
 
     def prepare(self, folder):
-        """What must stand in the folder before."""
+        """Makes what must stand in the folder before."""
 
     def go_on(self, folder, words_of_overwriting):
         """The words with which somebody goes on after a failure."""
@@ -73,7 +73,7 @@ class Case:
         return [name for name, what in there.items() if what != reference.get(name)]
 
     def after_kill(self, program, folder, reference):
-        """What is wrong with others' reading of what a kill left."""
+        """Returns what is wrong with others' reading of what a kill left."""
         return []
 
 

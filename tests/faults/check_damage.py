@@ -57,7 +57,7 @@ class Format:
 
 
 def tree(*parts):
-    """What those files and folders hold."""
+    """Returns a function that reads those files and folders."""
 
     def read(folder):
         return {

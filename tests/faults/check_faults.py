@@ -35,7 +35,7 @@ def scratch():
 
 @dataclasses.dataclass
 class Reference:
-    """What comes of a case without faults."""
+    """The results of a case without faults."""
 
     results: dict
     out: bytes
@@ -144,7 +144,7 @@ def applies(fault, case):
 
 
 def by_stack(path, count):
-    """Of every stack of calls that allocates the first, the second and the last allocation."""
+    """Returns the first, the second and the last allocation of every stack of calls."""
     numbers, places = struct.unpack(f"<{count}Q", path.read_bytes()[: 8 * count]), {}
     for at, number in enumerate(numbers, 1):
         places.setdefault(number, []).append(at)

@@ -85,7 +85,7 @@ def end(job, report):
 
 
 class Faulty(Tried):
-    """What must hold of any trial after the fault."""
+    """A trial, and what must hold of it after the fault."""
 
     def judge(self, out):
         """`out`: the Outcome. Whether it was a failure."""
@@ -232,7 +232,7 @@ class Verbs:
 
 
 def count_calls(runs, rank, files):
-    """How many calls of each kind an undisturbed rank makes on these files; None: they cannot be caught."""
+    """Counts the calls of each kind that an undisturbed rank makes on these files; None: they cannot be caught."""
     run = runs.folder / f"counted-{rank}-{len(files)}"
     job = start(LIBRARIES[0], runs.words(run, MESH), rank, UNDISTURBED, 0, f"{run}{files}", f"{run}.report")
     if job.end()[0] == UNAVAILABLE:
@@ -250,8 +250,8 @@ def some(numbers, count, begin=0.0, end=1.0):
 
 
 def sample(runs, verbs, counts, count, numbers):
-    """What must be in every sample, and `count` more. A checkpoint is saved three times: the middle one is hit. A stop
-    of a verb comes in the last quarter of its calls, where the ranks watch each other."""
+    """Yields what must be in every sample, and `count` more. A checkpoint is saved three times: the middle one is hit. A
+    stop of a verb comes in the last quarter of its calls, where the ranks watch each other."""
     sync, rename = (dataclasses.replace(BY_NAME["EIO"], calls=(kind,)) for kind in ("sync", "rename"))
     kill, term, stop = (
         dataclasses.replace(BY_NAME[name], calls=("open", "create", "read")) for name in ("kill", "SIGTERM", "stop")
@@ -276,7 +276,7 @@ def sample(runs, verbs, counts, count, numbers):
 
 
 def allocations(runs, rank):
-    """Of each stack of calls that allocates some."""
+    """Returns some allocations of each stack of calls."""
     run = runs.folder / f"stacks-{rank}"
     words = [
         "env",

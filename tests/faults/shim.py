@@ -16,7 +16,7 @@ LIMIT_SECONDS = 120
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens at the n-th call of these kinds."""
+    """A fault at the n-th call of these kinds."""
 
     name: str
     how: str

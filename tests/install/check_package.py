@@ -102,7 +102,7 @@ def check_fields(name, package):
 
 
 def check_list_of_libraries(folder):
-    """What the tarball and the wheel bring: each library is in the list for scanners, with its sum and package; and
+    """Checks what the tarball and the wheel bring: each library is in the list for scanners, with sum and package; and
     what is linked into the CUDA backend is named where that is brought."""
     run(
         f"cmake -Dversion={VERSION} -Dprogram={BUILD / 'couplet'} -Dlibraries_to={folder / 'lib'} "

@@ -31,7 +31,7 @@ def write(folder, runs):
 
 
 def refused(path, entries):
-    """Whether a pack of these files is refused."""
+    """Returns whether a pack of these files is refused."""
     with tarfile.open(path, "w:xz") as tar:
         for name, data in entries.items():
             one = tarfile.TarInfo(name)

@@ -41,7 +41,7 @@ VARIANTS = {
 
 
 def check_losses(one, other, name):
-    """Of every step, as far apart as sums in other orders lead; bf16 rounds what they sum."""
+    """Checks that the losses of a step are no further apart than sums in other orders; bf16 rounds the summands."""
     lines = metrics(one), metrics(other)
     check(len(lines[0]) == len(lines[1]) == steps_of(name), f"{name}: {[len(each) for each in lines]} lines")
     for a, b in list(zip(*lines))[:20]:
@@ -64,7 +64,7 @@ def check_long(folder, words, cpu, gpu):
 
 
 def check_gradients(folder):
-    """Of the second step, by tensor, within 1e-5 of the norm of the CPU's."""
+    """Checks the gradients of the second step, by tensor: within 1e-5 of the norm of the CPU's."""
     run = folder / "first"
     settings = sets(*ALWAYS, *VARIANTS["softmax"], "train.steps=1", "train.warmup_steps=0")
     good("train", folder / "c.yaml", *settings, *of("cpu"), "--out", run)

@@ -72,7 +72,7 @@ def check_refusals(folder):
 
 
 def check_reading(folder):
-    """What only reads a model says so too."""
+    """Checks the refusals of verbs that only read a model."""
     run, text = folder / "f32" / "last", folder / "docs" / "two.jsonl"
     for words, what in (
         (("generate", run, "--prompt", "a"), "this model"),

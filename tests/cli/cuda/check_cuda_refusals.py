@@ -64,7 +64,8 @@ def version_of(run):
 
 
 def check_cublaslt(folder, library):
-    """Where it is looked for, and one that is too old. The program and its module, moved, have packages beside them."""
+    """Checks where cuBLASLt is looked for, and the refusal of an old one. The program and its module, moved, have
+    packages beside them."""
     place = folder / "site-packages/couplet"
     place.mkdir(parents=True)
     for name in ("couplet", "couplet-cuda.so"):

@@ -208,7 +208,7 @@ def check_part(folder, task):
 
 
 def check_same(again, first):
-    """What is asked together with other questions differs by rounding."""
+    """Compares two results: questions that are asked together with others differ by rounding."""
     for task, one in first.items():
         for sample, other in zip(one["samples"], again[task]["samples"], strict=True):
             equal((sample["id"], sample["sha256"]), (other["id"], other["sha256"]), "going on")

@@ -31,7 +31,7 @@ def check_progress():
 
 
 def check_read(folder):
-    """What is read is not written over, even if it looks like results."""
+    """Checks that no file that is read is written over, even if it looks like results."""
     kept = folder / "kept"
     kept.mkdir()
     text, link = kept / "a.txt", folder / "link.json"
@@ -140,7 +140,7 @@ def ends(folder, *rows):
 
 
 def nll_of(folder, text, *words):
-    """Of the one source there is."""
+    """Returns the figures of the text, the one source there is."""
     path = folder / "nll.txt"
     path.write_text(text)
     sources = evaluate(folder / "nll.json", MODEL, "--text", path, *words, "--overwrite")["sources"]

@@ -200,7 +200,7 @@ class Held:
         return self.system.ptrace(request, self.process, None, None) == 0
 
     def stop(self):
-        """Whether it stands in the program; if not it goes on."""
+        """Stops the thread. Returns whether it stands in the program; elsewhere it goes on."""
         self.ask(self.INTERRUPT)
         os.waitpid(self.process, self.ALL_CHILDREN)
         if self.is_in_program():

@@ -62,7 +62,7 @@ def cases(folder):
 
 
 def lines_of(said, out):
-    """What was printed, without the place, and without times and memory."""
+    """Returns the printed lines without the place, and without times and memory."""
     return [line for line in said.replace(str(out), "OUT").splitlines() if "MB/s" not in line]
 
 

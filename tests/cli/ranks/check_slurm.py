@@ -35,7 +35,7 @@ def environment(folder, **more):
 
 
 def calls(folder):
-    """What was called since the last time."""
+    """Returns the calls since the last time."""
     path = folder / "calls"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)

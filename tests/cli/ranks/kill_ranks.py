@@ -65,7 +65,7 @@ class Runs:
 
 
 def results_of(run):
-    """What must be equal in the end: the last checkpoint, lines without times."""
+    """Returns what must be equal in the end: the last checkpoint, lines without times."""
     last = {f"last/{name}": what for name, what in without_settings(files_of(run / "last")).items()}
     return last | {
         "link": os.readlink(run / "last"),

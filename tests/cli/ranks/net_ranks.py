@@ -54,7 +54,7 @@ def ended(job, limit=120):
 
 
 def undisturbed(folder, library, experts):
-    """The same ranks beside each other."""
+    """Returns the run of the same ranks on one host."""
     return folder / f"near-{library}-{experts}"
 
 
@@ -92,8 +92,8 @@ def check_far_addresses(folder, link, library):
 
 
 def end_of_cut(job):
-    """What was said. All ranks must end in time. A launcher may wait for its helper on the other host for as long as
-    TCP tries to reach it: it is killed."""
+    """Returns what was said. All ranks must end in time. A launcher may wait for its helper on the other host for as
+    long as TCP tries to reach it: it is killed."""
     ranks = [rank for rank in (job.rank(0), job.rank(1)) if rank is not None]
     check(len(ranks) == 2, f"{job.name}: {len(ranks)} ranks at the cut")
     check(

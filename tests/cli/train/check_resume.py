@@ -54,7 +54,7 @@ def check_killed(folder, uninterrupted):
 
 
 def check_half_states(folder, uninterrupted):
-    """What a kill can leave between two system calls, put there by hand."""
+    """Resumes from what a kill can leave between two system calls, put there by hand."""
     half = train(folder, "half", *LONG, "train.steps=30")
     kept = checkpoints(half)
     check(kept == ["step-000029", "step-000030"], f"keep=2 kept {kept}")
@@ -168,7 +168,7 @@ def check_what_may_change(folder):
 
 
 def check_made_with(folder):
-    """What automatic values became is part of the run: it goes on with them, and says once what else
+    """Checks that a run goes on with what its automatic values became, and says once what else
     differs."""
     base = train(folder, "automatic", *LONG, "train.steps=30", "compute.dtype=auto")
     dtype = read_json(base / "last" / "state.json")["settings"]["compute.dtype"]
@@ -257,7 +257,7 @@ def check_older(folder, uninterrupted):
 
 
 def check_edited(folder):
-    """Someone edited the run."""
+    """Resumes runs that someone has edited."""
     base = folder / "half"
     one = copy_of(base, "edited1")
     raw = bytearray((one / "last" / "model.safetensors").read_bytes())

@@ -138,7 +138,7 @@ def check_before_first_checkpoint(base):
 
 
 def check_old_state(base):
-    """What an older version saved holds no settings: here start.json, which has no check sum."""
+    """Resumes a run of an older version, which saved no settings: here start.json, which has no check sum."""
     old = unsaved(base, "old")
     start = read_json(old / "start.json")
     start.pop("settings", None)
@@ -188,7 +188,7 @@ def readers(folder):
 
 
 def check_kinds(base):
-    """What a folder is follows from all that it holds."""
+    """Checks that the kind of a folder follows from all that it holds."""
     folder = base.parent
     (folder / "text.txt").write_text("a text\n")
     unlinked, astray, dangling = copy_of(base, "unlinked"), copy_of(base, "astray"), copy_of(base, "dangling")

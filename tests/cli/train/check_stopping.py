@@ -50,7 +50,7 @@ def inside(folder):
 
 
 def check_shells(folder):
-    """What bash makes of it: a loop ends at Ctrl-C, and so does a list of commands."""
+    """Checks that a loop of bash ends at Ctrl-C, and so does a list of commands."""
     script = 'for s in 1 2 3; do "$0" train c.yaml --out loop$s ' + " ".join(sets(*LONG)) + "; done; echo went on"
     shell = start_command(folder, ["bash", "-c", script, COUPLET])
     check(wait_until((folder / "loop1" / "last").exists, shell), "the loop's first run does not begin")
@@ -104,7 +104,7 @@ def check_encoding(folder):
 
 
 def check_second_signal(folder):
-    """Of two signals the second one does not wait for the step."""
+    """Checks that the second of two signals does not wait for the step."""
     process = start(folder, "train", "c.yaml", "--out", "two", *sets(*LONG, "data.batch_tokens=8192"))
     check(wait_until((folder / "two" / "start.json").exists, process), "a long step does not begin")
     process.send_signal(signal.SIGINT)
@@ -169,7 +169,7 @@ def check_places(folder):
 
 
 def check_failed_encodings(folder):
-    """What a failed encode made goes; the same command works when the fault is mended."""
+    """Checks that a failed encode removes what it made; the same command works when the fault is mended."""
     (folder / "in").mkdir()
     (folder / "in" / "a.txt").write_text("abc def")
     (folder / "in" / "b.jsonl").write_text("not json\n")

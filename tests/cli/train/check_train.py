@@ -89,7 +89,7 @@ def check_metrics(folder, a):
 
 
 def check_print_config(folder):
-    """What --print-config writes means the same wherever it is saved."""
+    """Checks that a configuration of --print-config means the same wherever it is saved."""
     elsewhere = folder / "else" / "where"
     elsewhere.mkdir(parents=True)
     text = run("train", "--print-config", "c.yaml", cwd=folder)[0]

@@ -43,7 +43,7 @@ def config_of(folder):
 
 
 def check_names(name, folder):
-    """What the checkpoint holds, by names and shapes (d 16, D 8, n 4, 2 layers)."""
+    """Checks names and shapes of what the checkpoint holds (d 16, D 8, n 4, 2 layers)."""
     config, tensors = config_of(folder), tensors_of(folder / "last" / "model.safetensors")
     kind = "olmoe" if name in PLAIN else "couplet"
     check(config["model_type"] == kind, f"{name}: model_type {config['model_type']}")

@@ -87,7 +87,7 @@ def ceval(subject, name, count, explained):
 
 
 def records(path):
-    """Of CSV, bytes kept."""
+    """Returns the records of a CSV file with their bytes unchanged."""
     with open(path, encoding="utf-8", newline="") as file:
         return re.findall(r'(?:[^"\n]|"[^"]*")+\n?', file.read())
 

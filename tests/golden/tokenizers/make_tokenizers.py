@@ -93,7 +93,7 @@ def write_shards(name, tokenizer):
 
 
 def check(larger):
-    """What is written of the whole tokenizer is what the reference has of it."""
+    """Checks that what is written of the whole tokenizer is what the reference has of it."""
     tokenizer = Tokenizer.from_file(str(larger / f"tokenizers/{NAMES[0]}.json"))
     whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir()) for document in stream(tokenizer, path)]
     reference = GOLDEN / "data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation/part-0-00000.npy"
