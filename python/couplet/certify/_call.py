@@ -20,8 +20,8 @@ LAYERED = ("logits", "indices", "kept", "router")  # [L,...]
 ONE_LAYER = ("probs", "tokens_per_expert", "routing_map")  # inputs that belong to one layer
 FORMS = ("tuple", "stack", "one")  # forms of logits: a tensor a layer; one tensor; one layer
 IMPLIED = {"logits": {"probs"}, "w_gate": {"w_gate_up"}, "top_k": {"indices", "routing_map", "tokens_per_expert"}}
-MOST_K = 1024  # that a loss may have inside
-AGAIN = 1e-5  # relative: a second call may differ by this much
+MOST_K = 1024  # the largest top_k that a loss may have inside
+AGAIN = 1e-5  # share by which a second call may differ
 FOUND = ("M", "delta")  # outputs that a coupling loss may return beside its loss
 
 
@@ -50,7 +50,7 @@ ABSENT: Dict[str, Callable[[Case], Any]] = {
 
 
 def check_settings(dtype: Any = None, device: Any = "cpu", seed: Any = 0, logits: Any = None, **_: Any) -> None:
-    """CannotJudge: with these, which certify describes, nothing can be run."""
+    """Raises CannotJudge if nothing can be run with these settings of certify."""
     for name, value, can_be in (("dtype", dtype, (None, *FLOATS)), ("logits", logits, (None, *FORMS))):
         if value not in can_be:
             raise CannotJudge(f"{name} is {value!r:.40}, must be one of {', '.join(map(str, can_be))}")
@@ -63,7 +63,7 @@ def check_settings(dtype: Any = None, device: Any = "cpu", seed: Any = 0, logits
 
 
 class Callee:
-    """A callable and its arguments. `names`: ours -> its own. `fixed`: inputs that it has inside, as its own top_k."""
+    """A callable and its arguments. `names` maps our names of inputs to its own. `fixed` has inputs that it has inside."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Callee:
         elif unknown:
             self._refuse(self._why_unread(unknown[0]))
         self.fixed = {name: self._checked(name, value) for name, value in (fixed or {}).items()}
-        for name in sorted(kind.needs | kind.asks):
+        for name in sorted({*kind.needs, *kind.asks}):
             if not {name, *IMPLIED.get(name, ())} & {*self.names, *self.fixed}:
                 how = f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS else ""
                 self._refuse(f"it takes no {name}", how)
@@ -109,7 +109,7 @@ class Callee:
         return f"{name} is none of {', '.join(self.kind.inputs)} or their other names"
 
     def _refuse(self, why: str, how: str = "") -> None:
-        """CannotJudge, with a function that can be judged, ready to paste, where that is the way."""
+        """Raises CannotJudge; without `how` the reason ends in a function that can be judged, ready to paste."""
         if len(self.parameters) < len(self.signature.parameters):
             why = f"its arguments are {self.signature}, which do not say what it takes"
         if how:
@@ -118,7 +118,7 @@ class Callee:
         needed = [name for name, p in self.parameters.items() if p.default is p.empty]
         unread = [name for name in needed if name not in self.names.values()]
         name = getattr(self.function, "__name__", "my_loss")
-        lines = _names.wrapper(name, self.names, sorted(self.kind.needs - has), unread)
+        lines = _names.wrapper(name, self.names, sorted({*self.kind.needs} - has), unread)
         raise CannotJudge(f"{why}; wrap it in a function of these names, as\n\n{lines}")
 
     def _checked(self, name: str, value: Any) -> Any:
@@ -132,14 +132,14 @@ class Callee:
 
     @property
     def mask(self) -> str:
-        """Its argument that is a mask of either polarity; "": it has none."""
+        """Returns the name of its argument that is a mask of either polarity, or ""."""
         theirs = self.names.get("mask", "")
         return "" if theirs == "attention_mask" else theirs
 
     # ---- inputs ----
 
     def case(self, x: Case) -> Case:
-        """The inputs without those that it does not take, and with the chosen experts if it takes them."""
+        """Returns the inputs that the callable takes or has inside, and the chosen experts if it needs them."""
         implied = {name for name, by in IMPLIED.items() if by & set(self.names)}
         implied |= {"w_up"} if "w_gate_up" in self.names else set()
         taken = {n: v for n, v in x.values.items() if n in {*self.names, *implied} or n not in self.kind.inputs}
@@ -185,7 +185,7 @@ class Callee:
     # ---- calls ----
 
     def call(self, x: Case, form: str, padding: bool) -> Outputs:
-        """Its outputs, and `delta` if it says which noise it drew."""
+        """Calls it once. Returns its outputs, and `delta` if it returns the noise that it drew."""
         given = called(self.function, self.parameters, self.arguments(x, form, padding))
         if self.kind.outputs != ("loss",):
             return rule(self.kind, given, x)
@@ -199,7 +199,7 @@ class Callee:
         return out
 
     def form(self, x: Case, padding: bool) -> str:
-        """The first form with which it returns what it must. A mask is bools, or 0 and 1 where bools are refused."""
+        """Returns the first form with which it returns what it must. A mask is bools, or 0 and 1 where bools are refused."""
         reasons = []
         mask_types = (torch.bool, torch.long) if self.mask else (torch.bool,)
         for mask_type, form in [(one, form) for one in mask_types for form in self.forms()]:
@@ -212,13 +212,13 @@ class Callee:
         raise reasons[-1] if "tuple" in str(reasons[0]).splitlines()[0] else reasons[0]
 
     def copied(self, x: Case) -> Tuple[Case, Dict[str, Tensor]]:
-        """A copy, and those of its inputs that have a gradient."""
+        """Returns a copy, and the inputs of the copy that have a gradient."""
         x = x.but(**{name: value.detach().clone() for name, value in x.tensors()})
         leaves = {n: getattr(x, n).requires_grad_() for n in self.kind.gradients if getattr(x, n) is not None}
         return x, leaves
 
     def once(self, x: Case, form: str, padding: bool) -> Outputs:
-        """One call and its backward pass: the outputs, and gradients, 0 where there is none."""
+        """Runs one call and its backward pass. Returns the outputs and the gradients; an absent gradient is 0."""
         mine, leaves = self.copied(x)
         out = self.call(mine, form, padding)
         for name, value in mine.tensors():
@@ -240,7 +240,7 @@ class Callee:
         return {name: value.detach().cpu() for name, value in out.items()}
 
     def dump(self, name: str, x: Case, dtype: torch.dtype, device: str, padding: bool) -> Dump:
-        """Its outputs for these inputs. It is called twice, as it must not depend on anything else."""
+        """Returns its outputs for these inputs. It is called twice, as it must not depend on anything else."""
         x = self.case(x).to(dtype if self.kind.gradients else max(torch.float32, dtype, key=lambda one: one.itemsize))
         x = x.but(**{key: value.to(device) for key, value in x.tensors()})
         form = self.form(x, padding)
@@ -261,7 +261,7 @@ class Callee:
         return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
 
     def dumps(self, dtype: Optional[torch.dtype], device: str, seed: int, padding: bool = False) -> List[Dump]:
-        """Dumps for all inputs of the kind. Without `dtype` they are float64, or float32 if it does not take that."""
+        """Returns dumps for all inputs of the kind. Without `dtype` they are float64, or float32 if it refuses float64."""
         with usual_defaults():
             cases = self.kind.cases(seed, 2 * int(self.fixed.get("top_k", 0)))
         for one in (dtype,) if dtype else (torch.float64, torch.float32):
@@ -276,7 +276,7 @@ class Callee:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a tensor of numbers that can be read, one by one."""
+    """True if it is a tensor of numbers that can be read, one by one."""
     has_numbers = isinstance(value, Tensor) and value.is_floating_point()
     return has_numbers and value.layout is torch.strided and not value.is_meta
 
@@ -290,7 +290,7 @@ def in_words(value: Any) -> str:
 
 
 def loss_in(given: Any) -> Tensor:
-    """That of what a callable returns."""
+    """Returns the loss in the value of a callable. CannotJudge: there is none."""
     if isinstance(given, dict) and "loss" not in given:
         raise CannotJudge(f"it returns a dict with {', '.join(map(str, given)) or 'nothing'}, must have loss")
     loss = given["loss"] if isinstance(given, dict) else given
@@ -302,7 +302,7 @@ def loss_in(given: Any) -> Tensor:
 
 
 def rule(kind: Kind, given: Any, x: Case) -> Outputs:
-    """The outputs of a rule that is no loss."""
+    """Returns the outputs of a rule that is no loss. CannotJudge: there are none."""
     name = kind.outputs[0]
     if name == "bias_after" and given is None:
         return {name: x.bias}  # it was changed in place
@@ -316,7 +316,7 @@ def rule(kind: Kind, given: Any, x: Case) -> Outputs:
 
 
 def spread(like: Tensor, indices: Any, weights: Any) -> Any:
-    """Weights [T,K] of the experts of these indices as [T,n]."""
+    """Returns weights [T,K] of the experts of these indices as [T,n]."""
     try:
         return torch.zeros_like(like, dtype=weights.dtype).scatter(-1, indices.long(), weights)
     except (AttributeError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""Dump files: what an implementation was given and what it gave, for one that is not in Python (docs/certify.md).
+"""Reads dump files: the inputs and outputs of an implementation that is not in Python (docs/certify.md).
 
 A safetensors file. Tensors: the inputs of the kind by their names (`logits` [L,T,n] or, of one layer, [T,n]; numbers as
 scalars), the outputs (`loss`, or those of a rule), and `d_NAME` for the gradient of an input. An absent gradient counts
@@ -39,7 +39,7 @@ ERC_AXES = {"router": "nd", "w_gate": "nDd", "w_up": "nDd", "delta": "nd", "M": 
 
 
 def number(name: str, value: Any) -> Union[int, float]:
-    """CannotJudge: it is no number, or none that this input can be."""
+    """Returns the value of an input that is a number. CannotJudge: it is no number, or none that this input can be."""
     try:
         value = torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
@@ -57,8 +57,8 @@ def number(name: str, value: Any) -> Union[int, float]:
 
 
 def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
-    """Tensors and metadata of a file that is read once and has at most a quarter of the available memory: judging takes
-    up to four times as much."""
+    """Returns the tensors and the metadata of a file. The file is read once, and has at most a quarter of the available
+    memory: judging takes up to four times as much."""
     try:
         import safetensors.torch
     except ImportError:
@@ -84,7 +84,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
 
 
 def check(name: str, value: Tensor) -> None:
-    """CannotJudge: a tensor that no dump can have."""
+    """Raises CannotJudge for a tensor that no dump can have."""
     if not value.numel():
         raise CannotJudge(f"{name} is empty")
     if name not in (*NUMBERS, *NOT_FLOATS) and value.dtype not in FLOATS:
@@ -103,7 +103,7 @@ def check(name: str, value: Tensor) -> None:
 
 
 def check_sizes(values: Dict[str, Any], got: Dict[str, Tensor]) -> None:
-    """CannotJudge where shapes do not agree."""
+    """Raises CannotJudge if shapes do not agree."""
     sizes: Dict[str, Tuple[int, str]] = {}
     all_axes = ERC_AXES if "w_gate" in values else GATE_AXES if "d_weights" in values else AXES
     for name, axes in all_axes.items():
@@ -144,7 +144,7 @@ def check_indices(indices: Tensor, n: int, K: int) -> None:
 
 
 def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
-    """The dump, and its kind if the file says it. CannotJudge: damaged, of a newer version, or no dump of a loss."""
+    """Returns the dump, and its kind if the file says it. CannotJudge: the file is damaged, of a newer version, or no dump."""
     path = pathlib.Path(path)
     tensors, metadata = tensors_in(path)
     kind = metadata.get("kind") or ("erc" if {"R", "W_g"} & set(tensors) else None)
@@ -169,7 +169,7 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
 
 
 def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
-    """With the axis of layers where there is one layer."""
+    """Returns a dump whose tensors have the axis of layers, where there is one layer too."""
     for key, value in values.items():
         if key in ("mask", "kept"):
             values[key] = value.bool()
@@ -189,7 +189,7 @@ def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
 
 
 def of_kind(dump: Dump, kind: Kind) -> Dump:
-    """CannotJudge unless it can be of this kind; with a zero for each gradient that is absent."""
+    """Returns the dump with a zero for each gradient that is absent. CannotJudge: it cannot be of this kind."""
     missing = [name for name in sorted(kind.needs) if getattr(dump.x, name) is None]
     missing += [name for name in kind.outputs if name not in dump.got]
     if missing:

@@ -1,11 +1,11 @@
-"""Whether loss and gradients are right, or which single known fault explains them.
+"""Judges if loss and gradients are right, or which single known fault explains them.
 
 Every output is compared in float64 with the reference's. An output may lie off by
 
     TOLERANCE[format] |right| + SPARE[format] |reference computed in the format - right|
 
 where the second part says how much rounding these inputs allow, as where a gradient nearly cancels. Where experts (of the
-coupling loss: hinges) tie, it may also lie off by TIED times what other choices change."""
+coupling loss: hinges) tie, it may also lie off by what other choices change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from .kinds import KINDS
 UNIT = {torch.float64: 2.0**-24, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 TOLERANCE = {torch.float64: 2e-5, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 8e-3}
 SPARE = {torch.float64: 8.0, torch.float32: 8.0, torch.float16: 8.0, torch.bfloat16: 2.0}
-TIED = 1.0
 TINY = 1e-3  # share of an output: a smaller distance is not mentioned
 NEAR = 0.25  # share of an output: a hypothesis further away is rejected at once
 SHARP = 0.1  # share of an output: nothing further away is called right, whatever rounding may do
@@ -68,7 +67,7 @@ SCALES: Dict[str, Scale] = {
 
 
 def outputs(kind: Kind, x: Case, has: Has = right, gradients: bool = True) -> Outputs:
-    """The loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With x.tokens_of_layers [L,T,d]
+    """Returns the loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With x.tokens_of_layers [L,T,d]
     gradients are those of router weights, d_logits^T tokens: layer l belongs to router x.router_of[l], and one that is
     not trained has the gradient 0."""
     names = [name for name in kind.gradients if getattr(x, name) is not None] if gradients else []
@@ -96,13 +95,14 @@ def of_routers(x: Case, out: Outputs) -> Outputs:
 
 
 def folded(x: Case, value: Tensor) -> Tensor:
-    """A gradient [...,n] of experts that are copies of each other, with one sum for two: what a tie does not change."""
-    pairs = value[..., 1::2] + value[..., 2::2] if x.twins and value.dim() > 1 else value
-    return torch.cat((value[..., :1], pairs), -1) if x.twins and value.dim() > 1 else value
+    """Returns a gradient [...,n] with one sum for two experts that are copies of each other: a tie does not change the sum."""
+    if not x.twins or value.dim() < 2:
+        return value
+    return torch.cat((value[..., :1], value[..., 1::2] + value[..., 2::2]), -1)
 
 
 def distance_of(x: Case, a: Tensor, b: Tensor) -> float:
-    return float((folded(x, a.double()) - folded(x, b.double())).norm())
+    return float(folded(x, a.double() - b.double()).norm())
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,13 @@ class Held:
     def __init__(self, kind: Kind, dump: Dump):
         self.kind, self.dump, self.format = kind, dump, dump.format
         self.x = dump.x.to(torch.float64).but(memo={}, tolerance=4 * UNIT[self.format])
-        self.narrow = torch.float32 if UNIT[self.format] == UNIT[torch.float32] else torch.bfloat16
+        self.is_coarse = UNIT[self.format] > UNIT[torch.float32]
         self.right = outputs(kind, self.x)
         self.sizes = {name: float(value.norm()) for name, value in self.right.items()}
         self.floors = {name: self.floor(name) for name in self.right}
 
     def floor(self, name: str) -> float:
-        """The largest distance that is noise at any size of the output: for a gradient, rounding errors of the loss."""
+        """Returns the distance that noise alone can make. For a gradient it includes the rounding errors of the loss."""
         found, right = self.dump.noise.get(name, 0.0) + UNIT[self.format] * self.sizes[name], self.right
         if name[:2] != "d_":
             return found
@@ -155,7 +155,7 @@ class Held:
         return float(found + noise)
 
     def outputs(self, x: Case, fault: Optional[Fault], value: Any, gradients: bool = True) -> Outputs:
-        """Under the fault."""
+        """Returns the outputs under the fault, whose parameter has this value."""
         if fault is None:
             return outputs(self.kind, x, gradients=gradients)
         if fault.key not in SCALES and fault.key != "factor" or "loss" not in self.kind.outputs:
@@ -168,7 +168,7 @@ class Held:
         return {name: one * (gradient if name[:2] == "d_" else 1 if name == "M" else loss) for name, one in of.items()}
 
     def may_fit(self, fault: Optional[Fault], value: Any) -> bool:
-        """A look at the loss alone, which costs a third."""
+        """Returns False if the loss alone excludes the fault. The look costs a third of all outputs."""
         if "loss" not in self.dump.got or fault is None:
             return True
         want = float(self.outputs(self.x, fault, value, gradients=False)["loss"])
@@ -176,6 +176,7 @@ class Held:
         return abs(got - want) <= max(NEAR * abs(want), 1e-3 * self.sizes["loss"], self.dump.noise.get("loss", 0.0))
 
     def figures(self, fault: Optional[Fault] = None, value: Any = None) -> List[Figure]:
+        """Compares the outputs. Bounds include what rounding and ties may change, if it can matter."""
         expected = self.right if fault is None else self.outputs(self.x, fault, value)
         found = []
         for name, want in expected.items():
@@ -184,40 +185,40 @@ class Held:
                 share = tolerance if self.kind.gradients else 4 * UNIT[self.format]  # a bias has no products
                 bound = share * float(want.norm()) + self.floors[name]
                 found.append(Figure(name, size(want), size(got), distance_of(self.x, got, want), bound))
-        close = [
-            one for one in found if one.bound < one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name])
-        ]
-        if close and all(one.distance <= one.bound or one in close for one in found) or fault is None:
+        off = [one for one in found if not one.distance <= one.bound]
+        is_near = all(one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name]) for one in off)
+        if fault is None or off and is_near:
             self._allow_rounding(found, expected, fault, value)
         return found
 
     def _allow_rounding(self, found: List[Figure], want: Outputs, fault: Optional[Fault], value: Any) -> None:
         """Adds what rounding and ties may change to the bounds."""
-        narrow = self.outputs(self.dump.x.to(self.narrow).but(memo={}, tolerance=self.x.tolerance), fault, value)
+        dtype = torch.bfloat16 if self.is_coarse else torch.float32
+        narrow = self.outputs(self.dump.x.to(dtype).but(memo={}, tolerance=self.x.tolerance), fault, value)
         turned = [self.outputs(self.x.but(turned=one), fault, value) for one in (1, -1)]
         for one in found:
-            tied = sum(TIED * distance_of(self.x, other[one.name], want[one.name]) for other in turned)
+            tied = sum(distance_of(self.x, other[one.name], want[one.name]) for other in turned)
             rounding = SPARE[self.format] * distance_of(self.x, narrow[one.name], want[one.name])
             one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # it may overflow in the narrow format
             one.tied = tied
 
     def fits(self, fault: Optional[Fault] = None, value: Any = None) -> bool:
-        """Ties are no evidence of a fault: who gets a tied place is not known."""
+        """True if all outputs are within their bounds. Ties are no evidence of a fault: who gets a tied place is not known."""
         if fault is not None and self.x.twins:
             return True
-        return self.may_fit(fault, value) and all(one.distance <= one.bound for one in self.figures(fault, value))
+        return self.may_fit(fault, value) and are_within(self.figures(fault, value))
 
     def first_number(self) -> str:
-        """The first that differs, in words."""
+        """Returns the first number that differs, in words."""
         wrong = next(one for one in self.figures() if not one.distance <= one.bound)
         got, want = self.dump.got[wrong.name].double(), self.right[wrong.name]
-        off = folded(self.x, got - want).abs() if not self.x.twins else (got - want).abs()
+        off = (got - want).abs()
         index = (off >= off.max() / 2).nonzero()[0].tolist() if bool(off.isfinite().all()) else [0] * got.dim()
         return f"{wrong.name}{index or ''} is {float(got[tuple(index)]):.6g}, must be {float(want[tuple(index)]):.6g}"
 
 
 def size(value: Tensor) -> float:
-    """A number itself, of more the norm."""
+    """Returns the number itself, or the norm of several."""
     return float(value) if value.dim() == 0 else float(value.double().norm())
 
 
@@ -243,13 +244,13 @@ class Verdict:
 
     @functools.cached_property
     def untold(self) -> List[Fault]:
-        """Faults that these dumps cannot show: with any value they give the same numbers as the right one."""
+        """The faults that these dumps cannot show: with any value they give the same numbers as the right one."""
         found = [fault for fault, _ in single_faults(self.kind, self.held)] if self.held else []
         return [one for one in found if all(held.fits(one, value) for value in one.values for held in self.held)]
 
 
 def relatives(kind: Kind, dumps: Sequence[Dump]) -> Iterator[Kind]:
-    """Other kinds that the same dumps can be of."""
+    """Yields the other kinds that the same dumps can be of."""
     for other in KINDS.values():
         has_all = all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)
         if other.name != kind.name and has_all and (other.outputs, other.gradients) == (kind.outputs, kind.gradients):
@@ -261,14 +262,14 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 
 def factor_of(held: Sequence[Held]) -> float:
-    """The number that loss and gradients may be multiplied by; 0: there is none."""
+    """Returns the number that loss and gradients may be multiplied by, or 0."""
     one = next((one for one in held if not one.x.twins and one.sizes.get("loss")), None)
     return float(one.dump.got["loss"] / one.right["loss"]) if one and "loss" in one.dump.got else 0.0
 
 
 def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
-    """Whether the errors of gradients are those of scores in bf16, or of all that is computed from these in bf16 too."""
-    if any(UNIT[one.format] > UNIT[torch.float32] for one in held):
+    """True if the errors of gradients are those of scores in bf16, or of all that is computed from these in bf16 too."""
+    if any(one.is_coarse for one in held):
         return False
     in_part = [one.outputs(one.x, fault, None) for one in held]
     in_all = [outputs(one.kind, one.dump.x.to(torch.bfloat16).but(memo={})) for one in held]
@@ -276,22 +277,22 @@ def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
 
 
 def is_alike(held: Sequence[Held], made: Sequence[Outputs]) -> bool:
-    """Whether what was given differs from the right in the same numbers as `made`, and by as much."""
-    product = error = size = 0.0
+    """True if the dumps differ from the right ones in the same numbers as `made`, and by as much."""
+    off: List[Tensor] = []
+    by: List[Tensor] = []
     for one, moved in zip(held, made):
         for name, want in one.right.items():
             got = one.dump.got.get(name, want).double()
             if not float((got - want).norm()) <= 2 * TOLERANCE[torch.bfloat16] * one.sizes[name] + one.floors[name]:
                 return False
             if name[:2] == "d_" and one.sizes[name] > one.floors[name] and not one.x.twins:
-                off, by = (got - want) / one.sizes[name], (moved[name].double() - want) / one.sizes[name]
-                product, error = product + float((off * by).sum()), error + float(off.square().sum())
-                size += float(by.square().sum())
-    return product > ALIKE * math.sqrt(error * size) > 0
+                off.append((got - want).flatten() / one.sizes[name])
+                by.append((moved[name].double() - want).flatten() / one.sizes[name])
+    return bool(off) and float(torch.cosine_similarity(torch.cat(off), torch.cat(by), dim=0)) > ALIKE
 
 
 def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
-    """Those that explain all dumps, each by itself."""
+    """Returns the faults that explain all dumps, each by itself."""
     found: List[Tuple[Fault, Any]] = []
     for fault in kind.faults:
         if fault.key == "factor" or fault.key == "softmax_in_bf16":
@@ -300,8 +301,12 @@ def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
     return found
 
 
+def are_within(figures: Sequence[Figure]) -> bool:
+    return all(one.distance <= one.bound for one in figures)
+
+
 def last_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
-    """Explanations of numbers that no other fault explains: scores in bf16, or one factor."""
+    """Returns what explains numbers that no other fault explains: scores in bf16, or one factor."""
     for fault in kind.faults:
         if fault.key == "softmax_in_bf16" and is_bf16(held, fault):
             return [(fault, None)]
@@ -312,12 +317,12 @@ def last_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
 
 @usual_defaults()
 def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
-    """Right, right as another kind, one fault, or unknown with the first numbers that differ."""
+    """Returns the verdict: right, right as another kind, one fault, or unknown with the first numbers that differ."""
     if not dumps:
         raise CannotJudge("there is no dump to judge: give at least one")
     held = [Held(kind, dump) for dump in dumps]
     figures = {one.dump.name: one.figures() for one in held}
-    wrong = [one for one in held if any(not f.distance <= f.bound for f in figures[one.dump.name])]
+    wrong = [one for one in held if not are_within(figures[one.dump.name])]
     others = [other for other in relatives(kind, dumps) if is_right(other, dumps)]
     if not wrong:
         return Verdict(kind, "right", [], others, figures, rounding=within(held, figures), held=held)
@@ -343,11 +348,11 @@ def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
 
 
 def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:
-    """The rounding within which a dump is right, where a format has 16 bits. CannotJudge: rounding may explain what was
-    measured, but that is a large part of it."""
-    coarsest = max((one.format for one in held), key=lambda one: UNIT[one])
-    if UNIT[coarsest] == UNIT[torch.float32]:
+    """Returns in words the rounding within which dumps are right, if a format has 16 bits. CannotJudge: rounding may explain
+    the errors, but they are a large part of an output."""
+    if not any(one.is_coarse for one in held):
         return ""
+    coarsest = max((one.format for one in held), key=lambda one: UNIT[one])
     off = {"nothing lies off": 0.0}
     for one in held:
         for f in figures[one.dump.name]:

@@ -7,7 +7,7 @@ import csv
 import functools
 import pathlib
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Case:
         return self.but(**{name: value.to(dtype) for name, value in self.tensors() if value.is_floating_point()})
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """A value that depends on the inputs and `key` alone: kept in x.memo, a dict, if there is one."""
+        """Returns a value that depends on the inputs and `key` alone. It is kept in x.memo, a dict, if there is one."""
         if self.memo is None:
             return make()
         if key not in self.memo:
@@ -79,11 +79,11 @@ class Kind:
     reference: Callable[[Case, Has], Any]
     inputs: Tuple[str, ...]
     cases: Callable[[int, int], Dict[str, Case]]
-    needs: FrozenSet[str]
+    needs: Tuple[str, ...]
     gradients: Tuple[str, ...] = ("logits",)
     outputs: Tuple[str, ...] = ("loss",)
     scores: Callable[[Tensor], Tensor] = lambda logits: logits.softmax(-1)
-    asks: FrozenSet[str] = frozenset()
+    asks: Tuple[str, ...] = ()
     order: Tuple[str, ...] = ()
 
     @property
@@ -92,7 +92,7 @@ class Kind:
 
     @property
     def is_layered(self) -> bool:
-        """Whether logits are [L,T,n] or routers [L,n,d]."""
+        """True if logits are [L,T,n] or routers [L,n,d]."""
         return self.outputs == ("loss",) and self.name != "erc"
 
     def fault(self, key: str) -> Fault:
@@ -100,12 +100,12 @@ class Kind:
 
 
 def right(key: str) -> Any:
-    """The `has` of no fault."""
+    """Is the `has` of no fault."""
     return False
 
 
 def only(key: str, value: Any = None) -> Has:
-    """The `has` of one fault."""
+    """Returns the `has` of one fault."""
     return lambda name: name == key and (True if value is None else value)
 
 
@@ -128,7 +128,7 @@ VALUES = {
 
 @functools.cache
 def faults(words: str) -> Tuple[Fault, ...]:
-    """Those of faults.tsv that the words name: a group, `group:key`, or `-key`, which takes one away."""
+    """Returns the faults of faults.tsv that the words name: a group, `group:key`, or `-key`, which takes one away."""
     found: Dict[str, Fault] = {}
     for word in words.split():
         group, _, key = word.partition(":")
@@ -145,7 +145,7 @@ def faults(words: str) -> Tuple[Fault, ...]:
 
 @contextlib.contextmanager
 def usual_defaults() -> Iterator[None]:
-    """New tensors are float32 and on the CPU, whatever torch.set_default_dtype and torch.device say."""
+    """Makes new tensors float32 and on the CPU, whatever torch.set_default_dtype and torch.device say."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

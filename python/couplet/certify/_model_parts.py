@@ -36,7 +36,7 @@ def is_number(value: Any) -> bool:
 
 
 def places_of(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str]]:
-    """Where the coefficient stands: at a path with points, or wherever a module or its config has this name."""
+    """Returns the owners and names of the coefficient: at a path with points, or wherever a module or its config has it."""
     if coefficient and "." in coefficient:
         owner: Any = model
         *parts, name = coefficient.split(".")
@@ -90,7 +90,7 @@ class Setting:
 
 @dataclass
 class Batch:
-    """One forward pass. `sequences`, and `tokens` of a layer: 0 if that is not known."""
+    """One forward pass. `sequences`, and `tokens` of a layer, are 0 if they are not known."""
 
     sequences: int = 0
     tokens: int = 0
@@ -98,8 +98,8 @@ class Batch:
 
 
 def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) -> Batch:
-    """Ids are [B,S], embeddings [B,S,d], tokens of no known sequence [T,d]. Arguments have the names of `forward`; those of
-    a dict come first."""
+    """Returns the batch of a call. Ids are [B,S], embeddings [B,S,d], tokens of no known sequence [T,d]. Arguments have the
+    names of `forward`; those of a dict come first."""
     dicts = {name: value for one in inputs if isinstance(one, dict) for name, value in one.items()}
     try:
         bound = inspect.signature(module.forward).bind_partial(*inputs, **named).arguments
@@ -206,8 +206,8 @@ class Router:
         return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
 
     def layers(self, batches: Sequence[Batch]) -> List[List[Tensor]]:
-        """The tokens of each micro-batch, for each layer that calls it: a layer may call it with pieces of a batch, and
-        several may share it."""
+        """Returns the tokens of each micro-batch, for each layer that calls it. A layer may call it with pieces of a batch, and
+        several layers may share it."""
         each = [[x] for k, x in self.calls if k < 0]
         for k, batch in enumerate(batches):
             calls = [x for number, x in self.calls if number == k]
@@ -225,8 +225,8 @@ class Router:
 
 
 def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str, Optional[nn.Module]]]:
-    """Names of the routers' weights, those of the table of families or those that are given, and the modules where these
-    are given."""
+    """Returns the names of the routers' weights, from the table of families or as they are given, and the modules that are
+    given."""
     if routers is None:
         try:
             with warnings.catch_warnings():
@@ -281,7 +281,7 @@ class State:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Gradients are None at the start. At the end everything is as before."""
+        """Sets gradients to None at the start, and brings everything back at the end. CannotJudge: parameters were changed."""
         for p in self.parameters:
             p.grad = None
         try:
@@ -300,7 +300,7 @@ class State:
             raise CannotJudge("the step has changed parameters: leave the optimizer's step out")
 
     def writes(self) -> List[Tuple[int, float]]:
-        """For each parameter, how often it was written, and its sum, which shows writes past autograd."""
+        """Returns for each parameter how often it was written, and its sum, which shows writes past autograd."""
         floats = [p.nansum(dtype=torch.float64) if p.is_floating_point() else 0.0 for p in map(local, self.parameters)]
         return [(p._version, float(one)) for p, one in zip(self.parameters, floats)]
 

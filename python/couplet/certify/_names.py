@@ -1,4 +1,4 @@
-"""Names of arguments in public trainers, and the input of a kind that each one stands for."""
+"""Maps names of arguments in public trainers to the inputs of a kind."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ PADDING = re.compile(r"(?<!non)(?<!non_)(?<!not_)pad")
 
 
 def is_padding(theirs: str) -> bool:
-    """Whether a mask of this name is True where padding lies, as in Megatron-Core, NeMo Automodel and PyTorch."""
+    """True if a mask of this name is True where padding lies, as in Megatron-Core, NeMo Automodel and PyTorch."""
     return bool(PADDING.search(theirs))
 
 
 def readings(theirs: str, inputs: Sequence[str]) -> List[str]:
-    """The inputs that an argument of this name can be, in the kind's order."""
+    """Returns the inputs that an argument of this name can be, in the kind's order."""
     name = AXES.sub("", theirs)
     listed = [one for one, names in NAMES.items() if {theirs, name} & set(names.split())]
     found = [one for one in inputs if one in listed]
@@ -54,8 +54,8 @@ def readings(theirs: str, inputs: Sequence[str]) -> List[str]:
 
 
 def read(parameters: Iterable[str], inputs: Sequence[str]) -> Dict[str, str]:
-    """Input -> argument, for each argument that can be read. An argument with one reading is read first; `weight`, which has
-    two, is the router where another argument is the coefficient. A second name of an input is not read."""
+    """Returns input -> argument for each argument that can be read. An argument with one reading is read first. `weight` has
+    two: it is the router where another argument is the coefficient. A second name of an input is not read."""
     found: Dict[str, str] = {}
     options_of = {theirs: options for theirs in parameters if (options := readings(theirs, inputs))}
     for theirs, options in sorted(options_of.items(), key=lambda one: len(one[1])):
@@ -66,9 +66,9 @@ def read(parameters: Iterable[str], inputs: Sequence[str]) -> Dict[str, str]:
 
 
 def wrapper(function: str, found: Mapping[str, str], missing: Sequence[str], unknown: Sequence[str]) -> str:
-    """Two lines of Python that call the function with the inputs by our names. `found`: input -> argument; `missing`: inputs
-    that the kind needs; `unknown`: arguments that were not read. One of each stand for each other, and *args gets all inputs
-    by place. Otherwise the lines have ... where a value is to be put in."""
+    """Returns two lines of Python that call the function with the inputs by our names. `found` is input -> argument, `missing`
+    the inputs that the kind needs, `unknown` the arguments that were not read. One missing input goes to one unknown
+    argument, and *args gets all inputs by place. Otherwise the lines have ... where a value is to be put in."""
     name = function if function.isidentifier() else "my_loss"
     pairs = dict(zip(missing, unknown)) if len(missing) == len(unknown) == 1 else {}
     given = [f"{theirs}={ours}" for ours, theirs in {**found, **pairs}.items()]

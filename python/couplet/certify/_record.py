@@ -56,7 +56,7 @@ Step = Callable[[], Any]
 
 @dataclass
 class Run:
-    """One step. `loss`: what the step returned, if a number. `gradients`: [n, d] of each router, of all processes."""
+    """One step. `loss` is the number that the step returned, if any. `gradients` are [n, d] of each router, of all processes."""
 
     loss: Optional[float]
     gradients: List[Tensor]
@@ -167,7 +167,7 @@ class Recorded:
         return [one for one in found if one is not None]
 
     def is_spread(self) -> bool:
-        """Whether each process has tokens of its own, and gradients are those of all."""
+        """True if each process has tokens of its own, and gradients are those of all."""
         is_ddp = isinstance(self.wrapped, nn.parallel.DistributedDataParallel)
         return is_ddp or any(map(is_sharded, self.model.parameters()))
 
@@ -181,7 +181,7 @@ class Recorded:
     # ---- what the loss is computed from ----
 
     def case(self) -> Case:
-        """Tokens, logits and W of all layers; micro-batches of all processes, one after the other."""
+        """Returns tokens, logits and W of all layers, with the micro-batches of all processes one after the other."""
         silent = next((router for router in self.routers if not router.calls), None)
         if silent:
             skipped = "called under torch.no_grad() alone; run() needs a forward pass with gradients"
@@ -223,19 +223,18 @@ class Recorded:
         if mask is not None and len(mask) != x.shape[1] or sequences and x.shape[1] % sequences:
             of = "" if mask is None else f" of {len(mask)} tokens"
             raise CannotJudge(f"routers have seen {x.shape[1]} tokens, the model {sequences} sequences{of}")
-        values = {
-            **{"logits": logits, "router": W, "tokens_of_layers": x, "router_of": router_of, "top_k": self.top_k},
-            **{"mask": mask, "sequences": sequences or None, "micro_batches": A if A > 1 else None},
-            **{"steps": A // ranks, "ranks": ranks if ranks > 1 else None},
-            "trained": torch.tensor([weight.parameter.requires_grad for weight in weights]),
-            "routers": tuple(router.name for router in self.routers),
-        }
-        return Case(**{name: value for name, value in values.items() if value is not None}).to(torch.float64)
+        parts = {"sequences": sequences or None, "micro_batches": A if A > 1 else None, "steps": A // ranks}
+        return Case(
+            **{"logits": logits, "router": W, "mask": mask, "top_k": self.top_k, **parts},
+            **{"tokens_of_layers": x, "router_of": router_of, "ranks": ranks if ranks > 1 else None},
+            trained=torch.tensor([weight.parameter.requires_grad for weight in weights]),
+            routers=tuple(router.name for router in self.routers),
+        ).to(torch.float64)
 
     # ---- what was measured ----
 
     def differences(self) -> Tuple[Run, Run]:
-        """At c and 2c less at 0. CannotJudge: clipped, or hidden state."""
+        """Returns the steps at c and 2c less the step at 0. CannotJudge: gradients are clipped, or depend on hidden state."""
         if not self.runs:
             raise CannotJudge("nothing was recorded: call run(step)")
         zero, one, two, again = self.runs
@@ -257,19 +256,19 @@ class Recorded:
         return one.minus(zero), two.minus(zero)
 
     def floor(self) -> float:
-        """Rounding errors of the gradients that are subtracted."""
+        """Returns the rounding errors of the gradients that are subtracted."""
         unit = max(UNIT[weight.parameter.dtype] for weight in self.weights())
         return SPARE * unit * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1) ** 0.5
 
     def dtype(self) -> torch.dtype:
-        """The coarsest format that a router was computed in: TF32 is as coarse as float16."""
+        """Returns the coarsest format that a router was computed in. TF32 is as coarse as float16."""
         kinds = [router.dtype for router in self.routers]
         if torch.backends.cuda.matmul.allow_tf32 and any(weight.parameter.is_cuda for weight in self.weights()):
             kinds.append(torch.float16)
         return max(kinds, key=lambda one: UNIT[one])
 
     def noise(self, c: Run, twice: Run) -> float:
-        """The part of the gradients that is left if they are affine in the coefficient, or in its square."""
+        """Returns the part of the gradients that is left if they are affine in the coefficient, or in its square."""
         left = min(twice.minus(c, factor).size() for factor in (2.0, 4.0))
         if left > self.floor() and left > SMALL * twice.size():
             raise CannotJudge(
@@ -282,7 +281,7 @@ class Recorded:
         return max(1.0, 10 * self.setting.value)
 
     def dumps(self, kind: Kind) -> List[Dump]:
-        """At c and 2c, as the judge reads them. CannotJudge: rounding hides the auxiliary loss."""
+        """Returns the dumps at c and 2c. CannotJudge: rounding hides the auxiliary loss."""
         c, twice = self.differences()
         noise, found = self.noise(c, twice), []
         biases = [getattr(router.module, BIAS, None) for router in self.routers]
@@ -313,7 +312,7 @@ class Recorded:
         return found
 
     def loss_floor(self) -> float:
-        """Rounding errors of the losses that are subtracted."""
+        """Returns the rounding errors of the losses that are subtracted."""
         return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
 
     def has_loss(self, run: Run, right: Outputs) -> bool:
@@ -349,7 +348,7 @@ class Recorded:
         return found if len(found) > 1 else []
 
     def note_on(self, kind: Kind, dumps: List[Dump]) -> str:
-        """A likely cause of a step that nothing explains."""
+        """Returns a likely cause of a step that nothing explains."""
         has_loss = any("loss" in dump.got for dump in dumps)
         if has_loss and is_right(kind, [with_gradients(dump, 1.0, False) for dump in dumps]):
             return LOSS_ALONE

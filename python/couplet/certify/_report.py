@@ -1,4 +1,4 @@
-"""A verdict for people and for programs, and the tables of kinds and faults."""
+"""Writes a verdict for people and for programs, and the tables of kinds and faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLUMBING = {
 
 
 def fault_sentences(verdict: Verdict) -> List[str]:
-    """The sentence of each fault, with the value of its parameter."""
+    """Returns the sentence of each fault, with the value of its parameter."""
     return [one.sentence + ("" if value is None else f" ({value:.6g})") for one, value in verdict.faults]
 
 
@@ -23,7 +23,7 @@ def names(verdict: Verdict) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """The verdict in one line."""
+    """Returns the verdict in one line."""
     kind, mask = verdict.kind.name, f"; {verdict.mask}" if verdict.mask else ""
     if verdict.state == "right":
         within = f" {verdict.rounding}" if verdict.rounding else ""
@@ -45,12 +45,12 @@ def sentence(verdict: Verdict) -> str:
 
 
 def remedies(verdict: Verdict) -> List[str]:
-    """How each fault is mended."""
+    """Returns a line for each fault that says how it is mended."""
     return [f"{one.key}: {one.remedy}" + (f" (seen in {one.seen})" if one.seen else "") for one, _ in verdict.faults]
 
 
 def details(verdict: Verdict) -> List[str]:
-    """How it is mended, what was measured, and what these inputs cannot show."""
+    """Returns lines with the remedies, the numbers, and the faults that these inputs cannot show."""
     lines = remedies(verdict)
     for name, figures in verdict.figures.items():
         for f in figures:
@@ -84,7 +84,7 @@ def as_json(verdict: Verdict) -> Dict[str, Any]:
 
 
 def rows(table: List[Dict[str, str]], code: str) -> Iterator[str]:
-    """A table of Markdown, with the column `code` in the letters of code."""
+    """Yields the lines of a table of Markdown, with the column `code` in the letters of code."""
     yield f"| {' | '.join(table[0])} |"
     yield f"| {' | '.join(['---'] * len(table[0]))} |"
     for row in table:
@@ -93,5 +93,5 @@ def rows(table: List[Dict[str, str]], code: str) -> Iterator[str]:
 
 
 def page() -> str:
-    """The kinds, and the faults by groups."""
+    """Returns the tables of kinds and faults, in Markdown."""
     return "\n".join([*rows(list(ABOUT.values()), "kind"), "", "## Faults", "", *rows(FAULTS, "key")]) + "\n"

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Tuple
 import torch
 from torch import Tensor
 
-from .._kind import Case, Has, Kind, generator
+from .._kind import Case, Has, Kind, generator, right
 
 Routed = Tuple[Tensor, Tensor, Tensor]  # p, chosen, m
 
@@ -21,8 +21,8 @@ Routed = Tuple[Tensor, Tensor, Tensor]  # p, chosen, m
 
 
 def pick(x: Case, scores: Tensor, K: int) -> Tensor:
-    """1 where one of the K largest of `scores` [...,n] lies. Of experts that tie the first are chosen, with x.turned
-    the last. Scores tie that are equal when rounded to x.tolerance, a share of the largest."""
+    """Returns 1 at the K largest of `scores` [...,n], else 0. The first of experts that tie are chosen, with x.turned the last.
+    Scores tie that are equal when rounded to x.tolerance, a share of the largest."""
     step = (x.tolerance or 0.0) * scores.abs().max()
     if x.turned and step > 0:
         last, n = (scores / step).round().flip(-1), scores.shape[-1]
@@ -33,12 +33,12 @@ def pick(x: Case, scores: Tensor, K: int) -> Tensor:
 
 
 def places(x: Case, has: Has) -> int:
-    """K, the experts of a token."""
+    """Returns K, the number of experts of a token."""
     return int(x.logits.shape[-1] if has("k_is_n") else 1 if has("first_choice") else x.top_k)
 
 
 def chosen_of(x: Case, has: Has) -> Tensor:
-    """[L,T,n], with the experts that were given if some were."""
+    """Returns 1 where a token goes, [L,T,n]: to the experts that are given, else to the largest."""
     K = places(x, has)
     if x.indices is not None and not has("k_is_n"):
         chosen = torch.zeros_like(x.logits).scatter(-1, x.indices[..., :K], 1.0)
@@ -59,7 +59,7 @@ def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
 
 
 def sigmoids(x: Case, has: Has, logits: Tensor) -> Tensor:
-    """Sigmoids that sum to 1 for a token."""
+    """Returns sigmoids that sum to 1 for a token."""
     if has("softmax_for_sigmoid"):
         return logits.softmax(-1)
     z = logits.to(torch.bfloat16) if has("softmax_in_bf16") else logits
@@ -71,7 +71,7 @@ def sigmoids(x: Case, has: Has, logits: Tensor) -> Tensor:
 
 
 def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], groups: str) -> Routed:
-    """`groups`: the name of the number of groups, "micro_batches" or "sequences"."""
+    """Returns p, chosen and m. `groups` names the number of groups, "micro_batches" or "sequences"."""
     L, T, n = x.logits.shape
     A = getattr(x, groups) or 1
     chosen = chosen_of(x, has)
@@ -86,7 +86,7 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
 
 
 def sum_in_bf16(values: Tensor) -> Tensor:
-    """The sum over tokens, axis 2, in a bf16 number, one after the other; its gradient is that of a sum."""
+    """Returns the sum over tokens, axis 2, in a bf16 number, one after the other. Its gradient is that of a sum."""
     total, rounded = values.sum(2), torch.zeros_like(values[:, :, 0], dtype=torch.bfloat16)
     for one in values.detach().unbind(2):
         torch.add(rounded, one, out=rounded)
@@ -94,7 +94,7 @@ def sum_in_bf16(values: Tensor) -> Tensor:
 
 
 def fraction(x: Case, has: Has, routed: Routed) -> Tensor:
-    """f [L,A,n]: the share of the t K assignments that goes to each expert."""
+    """Returns f [L,A,n], the share of the t K assignments that goes to each expert."""
     p, chosen, m = routed
     m = torch.ones_like(m) if has("padding_counted") or has("padding_in_f") else m
     if has("f_of_scores") or has("f_of_scores_alone"):
@@ -107,7 +107,7 @@ def fraction(x: Case, has: Has, routed: Routed) -> Tensor:
 
 
 def mean_score(has: Has, routed: Routed) -> Tensor:
-    """P [L,A,n]."""
+    """Returns P [L,A,n]."""
     p, chosen, m = routed
     m = torch.ones_like(m) if has("padding_counted") or has("padding_in_P") else m
     p = p * chosen if has("P_over_chosen") else p
@@ -118,7 +118,7 @@ def mean_score(has: Has, routed: Routed) -> Tensor:
 
 
 def product(x: Case, has: Has, routed: Routed) -> Tensor:
-    """n times the sum over experts of f P, [L,A]: 1 if all experts get the same."""
+    """Returns n times the sum over experts of f P, [L,A]; it is 1 if all experts get the same."""
     p, chosen, m = routed
     n = x.top_k if has("k_is_n") else p.shape[-1]
     if has("means_over_experts"):
@@ -131,7 +131,7 @@ def product(x: Case, has: Has, routed: Routed) -> Tensor:
 
 
 def joined(value: Tensor, layers: bool, groups: bool, ranks: int = 1) -> Tensor:
-    """value [L,A,t,k] with the tokens of all layers, or of all groups, as those of one; `ranks`: groups of one step."""
+    """Returns value [L,A,t,k] with the tokens of all layers, or of all groups, as those of one. Each step has a group a rank."""
     L, A, t, k = value.shape
     if ranks > 1:
         value = value.view(L, ranks, -1, t, k).transpose(1, 2).reshape(L, A // ranks, -1, k)
@@ -141,7 +141,7 @@ def joined(value: Tensor, layers: bool, groups: bool, ranks: int = 1) -> Tensor:
 
 
 def loss_of(layers: str, score: Any = softmax, groups: str = "micro_batches", is_global: bool = False) -> Any:
-    """A reference. `layers`: their "mean", their "sum", or "joined": all tokens together, f not divided by K."""
+    """Returns a reference. `layers` is "mean", "sum", or "joined": all tokens together, f not divided by K."""
 
     def reference(x: Case, has: Has) -> Tensor:
         how = next((one for one in ("joined", "summed", "averaged") if has(f"layers_{one}")), layers)
@@ -162,7 +162,7 @@ def loss_of(layers: str, score: Any = softmax, groups: str = "micro_batches", is
 
 
 def logits(g: torch.Generator, *shape: int, spread: float = 1.5) -> Tensor:
-    """[...,T,n] whose experts do not tie: multiples of 1/16, which bf16 can hold, of which no two are equal in a token."""
+    """Returns logits [...,T,n] whose experts do not tie: different multiples of 1/16, which bf16 can hold."""
     n, step = shape[-1], min(1 / 16, 4 / shape[-1])
     z = torch.randn(shape, generator=g) * spread + torch.randn(*shape[:-2], 1, n, generator=g)
     z = (z / step).round()
@@ -170,13 +170,13 @@ def logits(g: torch.Generator, *shape: int, spread: float = 1.5) -> Tensor:
 
 
 def twins(z: Tensor) -> Tensor:
-    """Experts 1 and 2, 3 and 4, ... are copies, as after upcycling: whichever of two that tie is chosen, the loss and the
-    sum of their gradients stay."""
+    """Returns logits whose experts 1 and 2, 3 and 4, ... are copies, as after upcycling. Whichever of two that tie is chosen,
+    the loss and the sum of their gradients stay."""
     return torch.cat((z[..., :1], z[..., 1::2].repeat_interleave(2, -1)), -1)
 
 
 def cases(seed: int, n: int = 0) -> Dict[str, Case]:
-    """Several layers; micro-batches; padding; many tokens; dropped tokens; ties."""
+    """Returns inputs with several layers, micro-batches, padding, many tokens, dropped tokens, and ties."""
     g = generator(seed)
     some = torch.ones(60, dtype=torch.bool)
     some[torch.tensor([17, 18, 19, 29, 52, 53, 54, 55, 56, 57, 58, 59])] = False
@@ -196,12 +196,12 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
 
 
 def of_steps(seed: int, n: int = 0) -> Dict[str, Case]:
-    """Each in several micro-batches."""
+    """Returns the same inputs, each in several micro-batches."""
     return {name: x.but(micro_batches=x.micro_batches or 2) for name, x in cases(seed, n).items()}
 
 
 def low(seed: int, n: int = 0) -> Dict[str, Case]:
-    """Sigmoids that do not saturate, and some so low that an epsilon shows."""
+    """Returns inputs whose sigmoids do not saturate, and some so low that an epsilon shows."""
     found = {name: x.but(logits=x.logits - 3.0) for name, x in cases(seed, n).items()}
     x = found["layers"]
     z = x.logits.argsort(-1).argsort(-1) * min(1 / 4, 4 / x.logits.shape[-1])
@@ -214,24 +214,14 @@ INPUTS = (
     *("logits", "top_k", "num_experts", "mask", "coefficient", "micro_batches", "sequences", "indices", "kept"),
     *("probs", "tokens_per_expert", "total_num_tokens", "routing_map"),
 )
-_PLACE = (INPUTS, cases, frozenset({"logits", "top_k"}))
+_NEEDS = ("logits", "top_k")
 KINDS = (
-    Kind("load-balancing-switch", loss_of("sum"), *_PLACE),
-    Kind("load-balancing-mixtral", loss_of("joined"), *_PLACE),
-    Kind("load-balancing-olmoe", loss_of("mean"), *_PLACE),
+    Kind("load-balancing-switch", loss_of("sum"), INPUTS, cases, _NEEDS),
+    Kind("load-balancing-mixtral", loss_of("joined"), INPUTS, cases, _NEEDS),
+    Kind("load-balancing-olmoe", loss_of("mean"), INPUTS, cases, _NEEDS),
     Kind(
-        "load-balancing-deepseek",
-        loss_of("sum", sigmoids, "sequences"),
-        INPUTS,
-        low,
-        frozenset({"logits", "top_k"}),
-        scores=lambda z: z.sigmoid() / z.sigmoid().sum(-1, keepdim=True),
+        *("load-balancing-deepseek", loss_of("sum", sigmoids, "sequences"), INPUTS, low, _NEEDS),
+        scores=lambda z: sigmoids(Case(), right, z),
     ),
-    Kind(
-        "load-balancing-global",
-        loss_of("mean", is_global=True),
-        INPUTS,
-        of_steps,
-        frozenset({"logits", "top_k", "micro_batches"}),
-    ),
+    Kind("load-balancing-global", loss_of("mean", is_global=True), INPUTS, of_steps, (*_NEEDS, "micro_batches")),
 )

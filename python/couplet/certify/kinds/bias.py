@@ -15,7 +15,7 @@ from . import balance
 
 
 def counts_of(x: Case, has: Has) -> Tensor:
-    """[n], of all micro-batches or ranks: x.counts [A,n], whole numbers."""
+    """Returns the counts [n] of all micro-batches or ranks, from x.counts [A,n], whole numbers."""
     if has("last_micro_batch") or has("first_micro_batch"):
         one: Tensor = x.counts[-1 if has("last_micro_batch") else 0]
         return one
@@ -24,7 +24,7 @@ def counts_of(x: Case, has: Has) -> Tensor:
 
 
 def error(x: Case, has: Has) -> Tensor:
-    """n times how far an expert's load lies below the mean, in whole numbers."""
+    """Returns n times the distance of each load below the mean, in whole numbers."""
     c = counts_of(x, has)
     goal = c.median() * len(c) if has("median") else c.sum() * 0 if has("no_mean") else c.sum()
     goal = goal // len(c) * len(c) if has("mean_floored") else goal
@@ -48,7 +48,7 @@ def share(x: Case, has: Has) -> Tensor:
 
 
 def update(step: Callable[[Case, Has], Tensor]) -> Any:
-    """The old bias and a step [n]; after each micro-batch by itself if the bias moves so often."""
+    """Returns a reference: the old bias and a step [n]."""
 
     def reference(x: Case, has: Has) -> Outputs:
         parts = [x.but(counts=one[None]) for one in x.counts] if has("each_micro_batch") else [x]
@@ -80,7 +80,7 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
 
 
 def gate(x: Case, has: Has) -> Outputs:
-    """weights [T,n], 0 where an expert is not chosen; the gradients are those of sum(weights * x.d_weights)."""
+    """Returns weights [T,n], 0 where an expert is not chosen. The gradients are those of sum(weights * x.d_weights)."""
     in_logits = has("bias_in_logits") or has("bias_in_logits_learns")
     b = x.bias if has("bias_has_gradient") or has("bias_in_logits_learns") else x.bias.detach()
     z = x.logits + b if in_logits else x.logits
@@ -103,7 +103,7 @@ def gate_cases(seed: int, n: int = 0) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(T: int, n: int, K: int, scale: float, lower: float = 0.0) -> Case:
-        """Tokens whose choice rounding to bf16 does not change, whichever of the scores choose."""
+        """Returns tokens whose choice rounding to bf16 does not change, whichever of the scores choose."""
         z, b = torch.randn(40 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.64 / n
         by = torch.stack(
             [one for s in (z.sigmoid(), z.softmax(-1)) for one in (s / s.sum(-1, keepdim=True), s + b, s - b)]
@@ -122,21 +122,11 @@ def gate_cases(seed: int, n: int = 0) -> Dict[str, Case]:
 
 # ---- kinds ----
 
-_BIAS = ("counts", "bias", "rate")
-
-
-_PLACE = (_BIAS, cases, frozenset(_BIAS), (), ("bias_after",))
+_BIAS, _GATE = ("counts", "bias", "rate"), ("logits", "top_k", "bias")
+_PLACE = (_BIAS, cases, _BIAS, (), ("bias_after",))
 KINDS = (
     Kind("bias-update-sign", update(sign), *_PLACE),
     Kind("bias-update-centred", update(centred), *_PLACE),
     Kind("bias-update-proportional", update(share), *_PLACE),
-    Kind(
-        "gate-weights",
-        gate,
-        ("logits", "top_k", "bias", "scale"),
-        gate_cases,
-        frozenset({"logits", "top_k", "bias"}),
-        ("logits", "bias"),
-        ("weights",),
-    ),
+    Kind("gate-weights", gate, (*_GATE, "scale"), gate_cases, _GATE, ("logits", "bias"), ("weights",)),
 )

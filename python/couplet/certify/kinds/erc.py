@@ -30,7 +30,7 @@ OF_M = ("merged", "up_for_gate", "noise_left_out", "squared")  # faults that cha
 
 
 def norms(x: Case, has: Has) -> Tensor:
-    """M of the gates, or of what a fault takes for them."""
+    """Returns M of the gates, or of what a fault takes for them."""
     if not torch.is_grad_enabled():
         M: Tensor = x.once(("M", *map(has, OF_M)), lambda: new_norms(x, has))
         return M
@@ -47,8 +47,8 @@ def new_norms(x: Case, has: Has) -> Tensor:
 
 
 def hinge(x: Case, over: Tensor, scale: Tensor) -> Tensor:
-    """max(over, 0). At 0 the gradient passes. With x.turned 1 it passes within x.tolerance of 0 too, a share of `scale`, and
-    with -1 it does not."""
+    """Returns max(over, 0). At 0 the gradient passes. Within x.tolerance of 0, a share of `scale`, it passes with x.turned 1,
+    and does not pass with -1."""
     near = (x.tolerance or 0.0) * scale
     return over * (over > near if x.turned == -1 else over >= -near * (x.turned or 0))
 
@@ -87,7 +87,7 @@ def draw(g: torch.Generator, n: int, d: int, D: int, alpha: float, weight: float
 
 
 def margin(x: Case) -> float:
-    """How far the hinge that is nearest to its bound lies from it; 0 where fewer than four are active."""
+    """Returns the distance of the hinge that is nearest to its bound, or 0 if fewer than four are active."""
     M = norms(x, right)
     over = torch.stack((M - x.alpha * M.diagonal()[:, None], M - x.alpha * M.diagonal()))
     over = over[:, ~torch.eye(len(M), dtype=torch.bool)]
@@ -95,7 +95,7 @@ def margin(x: Case) -> float:
 
 
 def cases(seed: int, n: int = 0) -> Dict[str, Case]:
-    """The inputs, chosen of many, whose hinges rounding is least likely to move over their bounds."""
+    """Returns the inputs, chosen of many, whose hinges rounding is least likely to move over their bounds."""
     g = generator(seed)
     return {name: max((draw(g, *sizes) for _ in range(100)), key=margin) for name, sizes in INPUTS.items()}
 
@@ -105,8 +105,8 @@ KIND = Kind(
     reference,
     ("router", "w_gate", "w_up", "w_gate_up", "delta", "alpha", "coefficient", "layers"),
     cases,
-    frozenset({"router", "w_gate"}),
+    ("router", "w_gate"),
     ("router", "w_gate", "w_up"),
-    asks=frozenset({"alpha"}),
+    asks=("alpha",),
     order=("router", "w_gate", "delta", "alpha", "coefficient"),
 )

@@ -21,7 +21,7 @@ def outputs_of(x: Case, has: Has) -> Tensor:
 
 
 def projections(x: Case, has: Has) -> Tensor:
-    """[T,K,K]: the squared length of output j's projection onto output k."""
+    """Returns the squared length of output j's projection onto output k, [T,K,K]."""
     y = outputs_of(x, has)
     G = y @ (y.detach() if has("others_detached") else y).transpose(-1, -2)
     square = (y**2).sum(-1)
@@ -43,7 +43,7 @@ def of_pairs(x: Case, has: Has) -> Tensor:
 
 
 def of_spans(x: Case, has: Has) -> Tensor:
-    """Gram-Schmidt over the other outputs, in their order; the projection's squared length is a sum over that basis."""
+    """Makes a basis of the other outputs, in their order, by Gram-Schmidt. The squared length of a projection is a sum over it."""
     y = outputs_of(x, has)
     T, K = y.shape[:2]
     total = torch.zeros((), dtype=y.dtype)
@@ -71,7 +71,7 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
 
 
 def aoe(x: Case, has: Has) -> Outputs:
-    """scores [T,n]; the gradients are those of sum(scores * x.d_scores)."""
+    """Returns scores [T,n]. The gradients are those of sum(scores * x.d_scores)."""
     A: Tensor = torch.einsum("td,nrd->tnr", x.tokens.detach() if has("tokens_detached") else x.tokens, x.W_down)
     A = torch.nn.functional.silu(A) if has("silu") else A
     size = A.abs().sum(-1) if has("sum_of_sizes") else A.amax(-1) if has("largest") else A.norm(dim=-1)
@@ -92,7 +92,7 @@ def aoe_cases(seed: int, n: int = 0) -> Dict[str, Case]:
     return {"some": case(12, 6, 16, 5), "wide": case(9, 3, 10, 12)}
 
 
-_PLACE = (("outputs", "coefficient"), cases, frozenset({"outputs"}), ("outputs",))
+_PLACE = (("outputs", "coefficient"), cases, ("outputs",), ("outputs",))
 KINDS = (Kind("expert-orthogonality", of_pairs, *_PLACE), Kind("expert-orthogonality-span", of_spans, *_PLACE))
 _AOE = ("tokens", "W_down")
-AOE = Kind("aoe-scores", aoe, _AOE, aoe_cases, frozenset(_AOE), _AOE, ("scores",))
+AOE = Kind("aoe-scores", aoe, _AOE, aoe_cases, _AOE, _AOE, ("scores",))

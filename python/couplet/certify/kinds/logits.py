@@ -62,7 +62,7 @@ def z_loss(summed: bool) -> Any:
 
 
 def variance(axis: int, spare: int) -> Any:
-    """The mean over the other axis of the variance [L,T,n] along `axis`, divided by its size less `spare`."""
+    """Returns a reference: the mean over the other axis of the variance along `axis`, whose divisor is its size less `spare`."""
 
     def reference(x: Case, has: Has) -> Tensor:
         z, along = x.logits, 3 - axis if has("other_axis") else axis
@@ -83,9 +83,9 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
 
 
 VARIED = ("layers", "many-tokens")
-_Z = (balance.INPUTS[:9], balance.cases, frozenset({"logits"}))
+_Z = (balance.INPUTS[:9], balance.cases, ("logits",))
 Z = (Kind("z-loss", z_loss(False), *_Z), Kind("z-loss-summed", z_loss(True), *_Z))
-_PLACE = (("logits", "coefficient"), cases, frozenset({"logits"}))
+_PLACE = (("logits", "coefficient"), cases, ("logits",))
 VARIANCE = (
     Kind("score-variance-experts", variance(2, 1), *_PLACE),
     Kind("score-variance-tokens", variance(1, 0), *_PLACE),

@@ -47,7 +47,7 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
     }
 
 
-_PLACE = (("router", "coefficient"), cases, frozenset({"router"}), ("router",))
+_PLACE = (("router", "coefficient"), cases, ("router",), ("router",))
 KINDS = (
     Kind("router-orthogonality", loss_of(unit_rows=True, squares=True, mean=True), *_PLACE),
     Kind("router-orthogonality-plain", loss_of(unit_rows=False, squares=True, mean=False), *_PLACE),
