@@ -5,22 +5,8 @@
 #include "base/text.h"
 #include "check.h"
 #include "io/file.h"
+#include "support/files.h"
 #include "support/tensors.h"
-
-/* folder/name; one of a few static buffers. */
-static inline const char *at(const char *folder, const char *name)
-{
-    static char paths[8][256];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static inline void text_file(const char *path, const char *text)
-{
-    assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
-}
 
 /* A file whose tensors "x", "y", ... (a letter each) are F32 [2] with the values letter, `value`.
  */
@@ -61,7 +47,7 @@ static inline void index_file(const char *folder, const char *map)
 {
     char text[1024];
     snprintf(text, sizeof text, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {%s}}", map);
-    text_file(at(folder, "model.safetensors.index.json"), text);
+    write_string(in_folder(folder, "model.safetensors.index.json"), text);
 }
 
 #endif /* CPL_TESTS_CHECKPOINT_CHECKPOINTS_H */

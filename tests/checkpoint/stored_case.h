@@ -72,9 +72,9 @@ static inline void assert_sorted(const cpl_stored_files *s)
 static inline const char *three_shards(void)
 {
     const char *folder = scratch_folder();
-    tensor_file(at(folder, "one"), "ab", 1);
-    tensor_file(at(folder, "two"), "cd", 2);
-    tensor_file(at(folder, "three"), "e", 3);
+    tensor_file(in_folder(folder, "one"), "ab", 1);
+    tensor_file(in_folder(folder, "two"), "cd", 2);
+    tensor_file(in_folder(folder, "three"), "e", 3);
     index_file(folder, "\"a\": \"one\", \"b\": \"one\", \"c\": \"two\", \"d\": \"two\","
                        "\"e\": \"three\"");
     return folder;
@@ -86,8 +86,8 @@ static const char *const slice_names[] = {"m-1-TP-000.safetensors", "m-1-TP-001.
 static inline const char *three_slices(bool with_index)
 {
     const char *folder = scratch_folder();
-    for (int i = 0; i < 3; i++) tensor_file(at(folder, slice_names[i]), "ab", (float)i);
-    tensor_file(at(folder, "m-0-TP-common.safetensors"), "r", 9);
+    for (int i = 0; i < 3; i++) tensor_file(in_folder(folder, slice_names[i]), "ab", (float)i);
+    tensor_file(in_folder(folder, "m-0-TP-common.safetensors"), "r", 9);
     if (with_index)
         index_file(folder, "\"a\": \"m-1-TP-000.safetensors\", \"b\": \"m-1-TP-002.safetensors\","
                            "\"r\": \"m-0-TP-common.safetensors\"");

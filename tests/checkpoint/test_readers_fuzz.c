@@ -44,26 +44,27 @@ static void set(target *t, const char *what, const char *folder, const char *fil
 static const char *good_folder(void)
 {
     const char *folder = scratch_folder();
-    tensor_file(at(folder, "one.safetensors"), "abcdef", 1);
-    tensor_file(at(folder, "two.safetensors"), "ghi", 2);
-    tensor_file(at(folder, "m-TP-000.safetensors"), "st", 3);
-    tensor_file(at(folder, "m-TP-001.safetensors"), "st", 4);
+    tensor_file(in_folder(folder, "one.safetensors"), "abcdef", 1);
+    tensor_file(in_folder(folder, "two.safetensors"), "ghi", 2);
+    tensor_file(in_folder(folder, "m-TP-000.safetensors"), "st", 3);
+    tensor_file(in_folder(folder, "m-TP-001.safetensors"), "st", 4);
     index_file(folder, "\"a\": \"one.safetensors\", \"b\": \"one.safetensors\", "
                        "\"c\": \"one.safetensors\", \"d\": \"one.safetensors\", "
                        "\"e\": \"one.safetensors\", \"f\": \"one.safetensors\", "
                        "\"g\": \"two.safetensors\", \"h\": \"two.safetensors\", "
                        "\"i\": \"two.safetensors\", \"s\": \"m-TP-000.safetensors\", "
                        "\"t\": \"m-TP-001.safetensors\"");
-    text_file(at(folder, "config.json"),
-              "{\"model_type\": \"olmoe\", \"num_experts\": 64, \"text_config\": {\"list\": [1, 2, "
-              "{\"deep\": null}], \"rope_theta\": 1e6}, \"tie\": false}\n");
-    copy(at(folder, "small.gguf"), golden_path("gguf/small.gguf"));
-    copy(at(folder, "aligned.gguf"), golden_path("gguf/aligned.gguf"));
+    write_string(
+        in_folder(folder, "config.json"),
+        "{\"model_type\": \"olmoe\", \"num_experts\": 64, \"text_config\": {\"list\": [1, 2, "
+        "{\"deep\": null}], \"rope_theta\": 1e6}, \"tie\": false}\n");
+    copy(in_folder(folder, "small.gguf"), golden_path("gguf/small.gguf"));
+    copy(in_folder(folder, "aligned.gguf"), golden_path("gguf/aligned.gguf"));
     for (int i = 1; i <= 3; i++) {
         char name[64], from[100];
         snprintf(name, sizeof name, "split-%05d-of-00003.gguf", i);
         snprintf(from, sizeof from, "gguf/%s", name);
-        copy(at(folder, name), golden_path(from));
+        copy(in_folder(folder, name), golden_path(from));
     }
     return folder;
 }

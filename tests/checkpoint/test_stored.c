@@ -30,11 +30,11 @@ TEST(one_file_and_its_settings)
         assert_int_equal(n_warnings, 0);
         cpl_stored_close(s);
     }
-    text_file(at(folder, "params.json"), "{\"dim\": 3}");
+    write_string(in_folder(folder, "params.json"), "{\"dim\": 3}");
     cpl_stored_files *s = opens(path);
     assert_int_equal(json_integer_value(json_object_get(s->config, "dim")), 3);
     cpl_stored_close(s);
-    text_file(at(folder, "config.json"), "{\"hidden_size\": 4}");
+    write_string(in_folder(folder, "config.json"), "{\"hidden_size\": 4}");
     s = opens(folder);
     assert_int_equal(json_integer_value(json_object_get(s->config, "hidden_size")), 4);
     assert_null(json_object_get(s->config, "dim"));
@@ -44,7 +44,7 @@ TEST(one_file_and_its_settings)
                                          {"", "is empty"},
                                          {"version https://git-lfs.github.com/x\n", "Git LFS"}};
     for (size_t i = 0; i < 4; i++) {
-        text_file(at(folder, "config.json"), bad[i][0]);
+        write_string(in_folder(folder, "config.json"), bad[i][0]);
         refuses(folder, CPL_ERR_INPUT, bad[i][1]);
         assert_non_null(strstr(cpl_last_error(), "config.json"));
     }
@@ -95,20 +95,21 @@ TEST(nothing_to_read)
     refuses("/no/such/place.gguf", CPL_ERR_IO, "/no/such/place.gguf");
     refuses(folder, CPL_ERR_INPUT, "expected model.safetensors, ");
     assert_non_null(strstr(cpl_last_error(), ".gguf"));
-    text_file(at(folder, "pytorch_model.bin"), "PK\x03\x04\x01\x01\x01\x01\x01");
+    write_string(in_folder(folder, "pytorch_model.bin"), "PK\x03\x04\x01\x01\x01\x01\x01");
     refuses(folder, CPL_ERR_INPUT, "PyTorch");
-    tensor_file(at(folder, "model-00001-of-00002.safetensors"), "a", 1);
+    tensor_file(in_folder(folder, "model-00001-of-00002.safetensors"), "a", 1);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
-    text_file(at(folder, "adapter_model.bin"), "x");
+    write_string(in_folder(folder, "adapter_model.bin"), "x");
     refuses(folder, CPL_ERR_INPUT, "has an adapter of PEFT (adapter_model.bin) and no model");
-    text_file(at(folder, "model.safetensors"), "version https://git-lfs.github.com/spec/v1\n");
+    write_string(in_folder(folder, "model.safetensors"),
+                 "version https://git-lfs.github.com/spec/v1\n");
     refuses(folder, CPL_ERR_INPUT, "Git LFS");
-    text_file(at(folder, "readme.md"), "# A model\n");
-    refuses(at(folder, "readme.md"), CPL_ERR_INPUT, "readme.md");
-    assert_int_equal(mkfifo(at(folder, "pipe.gguf"), 0600), 0);
-    refuses(at(folder, "pipe.gguf"), CPL_ERR_INPUT, "not a regular file");
-    assert_int_equal(mkfifo(at(folder, "pipe"), 0600), 0);
-    refuses(at(folder, "pipe"), CPL_ERR_INPUT, "not a regular file");
+    write_string(in_folder(folder, "readme.md"), "# A model\n");
+    refuses(in_folder(folder, "readme.md"), CPL_ERR_INPUT, "readme.md");
+    assert_int_equal(mkfifo(in_folder(folder, "pipe.gguf"), 0600), 0);
+    refuses(in_folder(folder, "pipe.gguf"), CPL_ERR_INPUT, "not a regular file");
+    assert_int_equal(mkfifo(in_folder(folder, "pipe"), 0600), 0);
+    refuses(in_folder(folder, "pipe"), CPL_ERR_INPUT, "not a regular file");
 }
 
 /* An index --------------------------------------------------------------------------------------*/
@@ -128,9 +129,9 @@ TEST(a_file_beside_an_index)
         {"{", "which is no index that can be read: remove"},
     };
     const char *folder = scratch_folder();
-    tensor_file(at(folder, "model.safetensors"), "x", 2);
+    tensor_file(in_folder(folder, "model.safetensors"), "x", 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        text_file(at(folder, "model.safetensors.index.json"), cases[i].index);
+        write_string(in_folder(folder, "model.safetensors.index.json"), cases[i].index);
         cpl_stored_files *s = opens(folder);
         assert_value(cpl_stored_find(s, "x"), 2);
         assert_int_equal(n_warnings, cases[i].told != NULL);
@@ -140,7 +141,8 @@ TEST(a_file_beside_an_index)
         }
         cpl_stored_close(s);
     }
-    cpl_stored_close(opens(at(folder, "model.safetensors"))); /* by its name: nothing to warn of */
+    cpl_stored_close(
+        opens(in_folder(folder, "model.safetensors"))); /* by its name: nothing to warn of */
     assert_int_equal(n_warnings, 0);
 }
 
@@ -154,10 +156,10 @@ TEST(an_index)
     assert_value(cpl_stored_find(s, "a"), 1);
     assert_value(cpl_stored_find(s, "d"), 2);
     assert_value(cpl_stored_find(s, "e"), 3);
-    assert_string_equal(cpl_stored_find(s, "c")->path, at(folder, "two"));
+    assert_string_equal(cpl_stored_find(s, "c")->path, in_folder(folder, "two"));
     assert_int_equal(n_warnings, 0);
     cpl_stored_close(s);
-    s = opens(at(folder, "model.safetensors.index.json"));
+    s = opens(in_folder(folder, "model.safetensors.index.json"));
     assert_int_equal(s->count, 5);
     cpl_stored_close(s);
 }
@@ -168,15 +170,15 @@ TEST(a_shard_that_cannot_be_read)
     static const char *const ways[] = {"No such file", "Git LFS", "cut short", "header too small",
                                        "not a regular file"};
     for (int way = 0; way < 5; way++) {
-        const char *folder = three_shards(), *two = at(folder, "two");
+        const char *folder = three_shards(), *two = in_folder(folder, "two");
         struct stat info;
         assert_int_equal(stat(two, &info), 0);
         if (way == 2)
             assert_int_equal(truncate(two, info.st_size - 1), 0);
         else
             assert_int_equal(unlink(two), 0);
-        if (way == 1) text_file(two, "version https://git-lfs.github.com/spec/v1\n");
-        if (way == 3) text_file(two, "");
+        if (way == 1) write_string(two, "version https://git-lfs.github.com/spec/v1\n");
+        if (way == 3) write_string(two, "");
         if (way == 4) assert_int_equal(mkdir(two, 0777), 0);
         cpl_stored_files *s = opens(folder);
         assert_int_equal(s->count, 5);
@@ -192,16 +194,16 @@ TEST(a_shard_that_cannot_be_read)
         cpl_stored_close(s);
     }
     const char *folder = three_shards();
-    assert_int_equal(unlink(at(folder, "one")) | unlink(at(folder, "two")), 0);
-    text_file(at(folder, "three"), "version https://git-lfs.github.com/spec/v1\n");
+    assert_int_equal(unlink(in_folder(folder, "one")) | unlink(in_folder(folder, "two")), 0);
+    write_string(in_folder(folder, "three"), "version https://git-lfs.github.com/spec/v1\n");
     refuses(folder, CPL_ERR_IO, "nor can any other of the 3 files");
 }
 
 TEST(tensors_that_the_index_has_wrong)
 {
     const char *folder = scratch_folder();
-    tensor_file(at(folder, "one"), "atm", 1);
-    tensor_file(at(folder, "two"), "btn", 2);
+    tensor_file(in_folder(folder, "one"), "atm", 1);
+    tensor_file(in_folder(folder, "two"), "btn", 2);
     index_file(folder, "\"a\": \"one\", \"b\": \"two\", \"t\": \"one\", \"m\": \"two\","
                        "\"gone\": \"two\"");
     cpl_stored_files *s = opens(folder);

@@ -60,7 +60,7 @@ static const char *many_tensors(void)
     for (int i = 0; i < 3; i++) {
         char name[32];
         snprintf(name, sizeof name, "model-%d.safetensors", i);
-        empty_tensors_file(at(made, name), name + 6, 4000);
+        empty_tensors_file(in_folder(made, name), name + 6, 4000);
         snprintf(map + strlen(map), sizeof map - strlen(map), "%s\"%.1s.safetensors0\": \"%s\"",
                  i ? ", " : "", name + 6, name);
     }

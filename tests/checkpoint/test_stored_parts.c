@@ -30,9 +30,9 @@ TEST(slices_of_a_tensor)
 TEST(slices_in_files_of_other_names)
 {
     const char *folder = scratch_folder();
-    tensor_file(at(folder, "b-TP-0.safetensors"), "a", 0);
-    tensor_file(at(folder, "c-TP-001.safetensors"), "a", 1);
-    tensor_file(at(folder, "a-TP-02.safetensors"), "a", 2);
+    tensor_file(in_folder(folder, "b-TP-0.safetensors"), "a", 0);
+    tensor_file(in_folder(folder, "c-TP-001.safetensors"), "a", 1);
+    tensor_file(in_folder(folder, "a-TP-02.safetensors"), "a", 2);
     cpl_stored_files *s = opens(folder);
     assert_int_equal(s->count, 3);
     assert_sorted(s);
@@ -41,7 +41,7 @@ TEST(slices_in_files_of_other_names)
         assert_value(&s->tensors[i], (float)i);
     }
     cpl_stored_close(s);
-    tensor_file(at(folder, "d-TP-1.safetensors"), "a", 1); /* the second one twice */
+    tensor_file(in_folder(folder, "d-TP-1.safetensors"), "a", 1); /* the second one twice */
     s = opens(folder);
     assert_fault(s, "a", "is in 4 files");
     assert_int_equal(s->count, 1);
@@ -51,16 +51,17 @@ TEST(slices_in_files_of_other_names)
 TEST(slices_that_are_missing)
 {
     const char *folder = three_slices(true);
-    tensor_file(at(folder, "m-2-TP-000.safetensors"), "x", 0); /* the others have none of it */
-    tensor_file(at(folder, "m-2-TP-001.safetensors"), "xz", 0);
-    tensor_file(at(folder, "m-3-TP-001.safetensors"), "z", 0);
+    tensor_file(in_folder(folder, "m-2-TP-000.safetensors"), "x",
+                0); /* the others have none of it */
+    tensor_file(in_folder(folder, "m-2-TP-001.safetensors"), "xz", 0);
+    tensor_file(in_folder(folder, "m-3-TP-001.safetensors"), "z", 0);
     cpl_stored_files *s = opens(folder);
     assert_fault(s, "x", "not in one for each of the 3 slices");
     assert_fault(s, "z", "not in one for each of the 3 slices");
     assert_null(cpl_stored_find(s, "a")->fault);
     cpl_stored_close(s);
     folder = three_slices(true);
-    text_file(at(folder, slice_names[1]), "version https://git-lfs.github.com/spec/v1\n");
+    write_string(in_folder(folder, slice_names[1]), "version https://git-lfs.github.com/spec/v1\n");
     s = opens(folder);
     assert_fault(s, "a", "Git LFS");
     assert_non_null(strstr(cpl_stored_find(s, "b")->fault, slice_names[1]));
@@ -68,10 +69,10 @@ TEST(slices_that_are_missing)
     assert_sorted(s);
     cpl_stored_close(s);
     folder = three_slices(false); /* nothing says what would be in a damaged file */
-    text_file(at(folder, "m-0-TP-common.safetensors"), "");
+    write_string(in_folder(folder, "m-0-TP-common.safetensors"), "");
     refuses(folder, CPL_ERR_INPUT, "file 1 of 4 of one checkpoint");
     folder = three_slices(true);
-    tensor_file(at(folder, "plain"), "a", 5);
+    tensor_file(in_folder(folder, "plain"), "a", 5);
     index_file(folder, "\"a\": \"plain\", \"b\": \"m-1-TP-000.safetensors\"");
     s = opens(folder);
     assert_fault(s, "a", "too");
@@ -92,9 +93,9 @@ TEST(a_gguf_file)
 {
     json_t *wanted;
     const char *folder = scratch_folder(), *name;
-    copy(at(folder, "small.gguf"), golden_path("gguf/small.gguf"));
-    copy(at(folder, "0a1b2c"), golden_path("gguf/small.gguf"));
-    text_file(at(folder, "config.json"), "{\"hidden_size\": 4}");
+    copy(in_folder(folder, "small.gguf"), golden_path("gguf/small.gguf"));
+    copy(in_folder(folder, "0a1b2c"), golden_path("gguf/small.gguf"));
+    write_string(in_folder(folder, "config.json"), "{\"hidden_size\": 4}");
     char *paths[] = {cpl_path_join(folder, ""), cpl_path_join(folder, "small.gguf"),
                      cpl_path_join(folder, "0a1b2c")};
     assert_ok(cpl_json_load(&wanted, golden_path("gguf/small.json")));
@@ -123,14 +124,14 @@ TEST(a_gguf_file)
         cpl_free(paths[i]);
     }
     json_decref(wanted);
-    copy(at(folder, "mmproj.gguf"), golden_path("gguf/aligned.gguf"));
+    copy(in_folder(folder, "mmproj.gguf"), golden_path("gguf/aligned.gguf"));
     refuses(folder, CPL_ERR_INPUT, "several GGUF files (mmproj.gguf and small.gguf)");
-    tensor_file(at(folder, "model.safetensors"), "a", 1);
+    tensor_file(in_folder(folder, "model.safetensors"), "a", 1);
     cpl_stored_files *s = opens(folder); /* safetensors come first */
     assert_false(s->is_gguf);
     cpl_stored_close(s);
-    text_file(at(folder, "pointer.gguf"), "version https://git-lfs.github.com/spec/v1\n");
-    refuses(at(folder, "pointer.gguf"), CPL_ERR_INPUT, "Git LFS");
+    write_string(in_folder(folder, "pointer.gguf"), "version https://git-lfs.github.com/spec/v1\n");
+    refuses(in_folder(folder, "pointer.gguf"), CPL_ERR_INPUT, "Git LFS");
 }
 
 TEST(a_gguf_file_in_parts)
@@ -140,11 +141,11 @@ TEST(a_gguf_file_in_parts)
     for (int i = 1; i <= 3; i++) {
         snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
         snprintf(part, sizeof part, "gguf/split-%05d-of-00003.gguf", i);
-        copy(at(folder, name), golden_path(part));
+        copy(in_folder(folder, name), golden_path(part));
     }
     for (int i = 0; i <= 3; i++) { /* the folder, or any part */
         snprintf(name, sizeof name, "m-%05d-of-00003.gguf", i);
-        cpl_stored_files *s = opens(i ? at(folder, name) : folder);
+        cpl_stored_files *s = opens(i ? in_folder(folder, name) : folder);
         assert_int_equal(s->count, 5);
         assert_int_equal(s->n_parts, 3);
         assert_sorted(s);
@@ -154,16 +155,16 @@ TEST(a_gguf_file_in_parts)
         assert_int_equal(json_integer_value(count), 4);
         cpl_stored_close(s);
     }
-    copy(at(folder, "alone.gguf"), at(folder, "m-00002-of-00003.gguf"));
-    refuses(at(folder, "alone.gguf"), CPL_ERR_INPUT, "is part 2 of 3 of a split file");
-    copy(at(folder, "m-00003-of-00003.gguf"), at(folder, "m-00001-of-00003.gguf"));
-    refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "named as part 3 of 3");
-    copy(at(folder, "m-00003-of-00003.gguf"), golden_path("gguf/aligned.gguf"));
-    refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "named as part 3 of 3");
-    assert_int_equal(unlink(at(folder, "m-00003-of-00003.gguf")), 0);
-    refuses(at(folder, "m-00001-of-00003.gguf"), CPL_ERR_IO, "m-00003-of-00003.gguf");
-    copy(at(folder, "one-00001-of-00001.gguf"), golden_path("gguf/aligned.gguf"));
-    cpl_stored_files *s = opens(at(folder, "one-00001-of-00001.gguf"));
+    copy(in_folder(folder, "alone.gguf"), in_folder(folder, "m-00002-of-00003.gguf"));
+    refuses(in_folder(folder, "alone.gguf"), CPL_ERR_INPUT, "is part 2 of 3 of a split file");
+    copy(in_folder(folder, "m-00003-of-00003.gguf"), in_folder(folder, "m-00001-of-00003.gguf"));
+    refuses(in_folder(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "named as part 3 of 3");
+    copy(in_folder(folder, "m-00003-of-00003.gguf"), golden_path("gguf/aligned.gguf"));
+    refuses(in_folder(folder, "m-00001-of-00003.gguf"), CPL_ERR_INPUT, "named as part 3 of 3");
+    assert_int_equal(unlink(in_folder(folder, "m-00003-of-00003.gguf")), 0);
+    refuses(in_folder(folder, "m-00001-of-00003.gguf"), CPL_ERR_IO, "m-00003-of-00003.gguf");
+    copy(in_folder(folder, "one-00001-of-00001.gguf"), golden_path("gguf/aligned.gguf"));
+    cpl_stored_files *s = opens(in_folder(folder, "one-00001-of-00001.gguf"));
     assert_int_equal(s->count, 2);
     cpl_stored_close(s);
 }

@@ -78,8 +78,8 @@ TEST(many_files_and_their_index)
 {
     const char *folder = scratch_folder();
     const cpl_stored *tensor;
-    tensor_file(at(folder, "model-00001-of-00002.safetensors"), "ab", 1);
-    tensor_file(at(folder, "model-00002-of-00002.safetensors"), "c", 2);
+    tensor_file(in_folder(folder, "model-00001-of-00002.safetensors"), "ab", 1);
+    tensor_file(in_folder(folder, "model-00002-of-00002.safetensors"), "c", 2);
     index_file(folder, "\"c\": \"model-00002-of-00002.safetensors\","
                        "\"a\": \"model-00001-of-00002.safetensors\","
                        "\"b\": \"model-00001-of-00002.safetensors\","
@@ -95,13 +95,13 @@ TEST(many_files_and_their_index)
     assert_ok(cpl_stored_find_sound(&tensor, w, "z"));
     assert_null(tensor);
     cpl_stored_close(w);
-    w = opens(at(folder, "model.safetensors.index.json"));
+    w = opens(in_folder(folder, "model.safetensors.index.json"));
     assert_value(w, "c", 2);
     cpl_stored_close(w);
-    w = opens(at(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
+    w = opens(in_folder(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
     assert_int_equal(w->count, 1);
     cpl_stored_close(w);
-    assert_int_equal(unlink(at(folder, "model.safetensors.index.json")), 0);
+    assert_int_equal(unlink(in_folder(folder, "model.safetensors.index.json")), 0);
     refuses(folder, CPL_ERR_INPUT, "fetch the index");
 }
 
@@ -110,18 +110,18 @@ TEST(the_order_of_discovery)
     const char *folder = scratch_folder();
     refuses(folder, CPL_ERR_INPUT, "no weights found: expected model.safetensors");
     assert_null(strstr(cpl_last_error(), "gguf")); /* which is not read here */
-    tensor_file(at(folder, "adapter_model.safetensors"), "x", 4);
+    tensor_file(in_folder(folder, "adapter_model.safetensors"), "x", 4);
     refuses(folder, CPL_ERR_INPUT,
             "has an adapter of PEFT (adapter_model.safetensors) and no model");
-    assert_int_equal(unlink(at(folder, "adapter_model.safetensors")), 0);
-    tensor_file(at(folder, "s4"), "x", 4);
-    tensor_file(at(folder, "s2"), "x", 2);
-    text_file(at(folder, "consolidated.safetensors.index.json"),
-              "{\"weight_map\": {\"x\": \"s4\"}}");
+    assert_int_equal(unlink(in_folder(folder, "adapter_model.safetensors")), 0);
+    tensor_file(in_folder(folder, "s4"), "x", 4);
+    tensor_file(in_folder(folder, "s2"), "x", 2);
+    write_string(in_folder(folder, "consolidated.safetensors.index.json"),
+                 "{\"weight_map\": {\"x\": \"s4\"}}");
     for (float step = 4; step >= 1; step--) {
-        if (step == 3) tensor_file(at(folder, "consolidated.safetensors"), "x", 3);
+        if (step == 3) tensor_file(in_folder(folder, "consolidated.safetensors"), "x", 3);
         if (step == 2) index_file(folder, "\"x\": \"s2\"");
-        if (step == 1) tensor_file(at(folder, "model.safetensors"), "x", 1);
+        if (step == 1) tensor_file(in_folder(folder, "model.safetensors"), "x", 1);
         cpl_stored_files *w = opens(folder);
         assert_value(w, "x", step);
         cpl_stored_close(w);
@@ -133,17 +133,17 @@ TEST(links_as_in_a_cache)
     const char *root = scratch_folder();
     char *folder     = cpl_path_join(root, "snapshot");
     assert_int_equal(mkdir(folder, 0777), 0);
-    assert_int_equal(mkdir(at(root, "blobs"), 0777), 0);
-    tensor_file(at(root, "blobs/0a1b"), "x", 1);
-    text_file(at(root, "blobs/2c"), "{\"weight_map\": {\"x\": \"model-1.safetensors\"}}");
-    assert_int_equal(symlink("../blobs/0a1b", at(folder, "model-1.safetensors")), 0);
-    assert_int_equal(symlink("../blobs/2c", at(folder, "model.safetensors.index.json")), 0);
+    assert_int_equal(mkdir(in_folder(root, "blobs"), 0777), 0);
+    tensor_file(in_folder(root, "blobs/0a1b"), "x", 1);
+    write_string(in_folder(root, "blobs/2c"), "{\"weight_map\": {\"x\": \"model-1.safetensors\"}}");
+    assert_int_equal(symlink("../blobs/0a1b", in_folder(folder, "model-1.safetensors")), 0);
+    assert_int_equal(symlink("../blobs/2c", in_folder(folder, "model.safetensors.index.json")), 0);
     cpl_stored_files *w = opens(folder);
     assert_value(w, "x", 1);
     cpl_stored_close(w);
-    assert_int_equal(unlink(at(root, "blobs/0a1b")), 0);
+    assert_int_equal(unlink(in_folder(root, "blobs/0a1b")), 0);
     refuses(folder, CPL_ERR_IO, "symbolic link");
-    assert_int_equal(unlink(at(root, "blobs/2c")), 0);
+    assert_int_equal(unlink(in_folder(root, "blobs/2c")), 0);
     refuses(folder, CPL_ERR_IO, "symbolic link");
     cpl_free(folder);
 }
@@ -178,11 +178,11 @@ TEST(an_index_that_is_wrong)
     };
     const char *folder = scratch_folder();
     cpl_stored_files *w;
-    assert_int_equal(mkdir(at(folder, "sub"), 0777), 0);
-    tensor_file(at(folder, "x"), "x", 1);
-    tensor_file(at(folder, "sub/x"), "x", 1);
+    assert_int_equal(mkdir(in_folder(folder, "sub"), 0777), 0);
+    tensor_file(in_folder(folder, "x"), "x", 1);
+    tensor_file(in_folder(folder, "sub/x"), "x", 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        text_file(at(folder, "model.safetensors.index.json"), cases[i].index);
+        write_string(in_folder(folder, "model.safetensors.index.json"), cases[i].index);
         refuses(folder, cases[i].code, cases[i].says);
         assert_non_null(strstr(cpl_last_error(), "index.json"));
         if (!cases[i].strictly)
@@ -198,8 +198,8 @@ TEST(tensors_at_fault)
 {
     const char *folder = scratch_folder();
     const cpl_stored *tensor;
-    tensor_file(at(folder, "one"), "atm", 1);
-    tensor_file(at(folder, "two"), "btn", 2);
+    tensor_file(in_folder(folder, "one"), "atm", 1);
+    tensor_file(in_folder(folder, "two"), "btn", 2);
     index_file(folder, "\"a\": \"one\", \"b\": \"two\", \"t\": \"one\", \"m\": \"two\"");
     cpl_stored_files *w = opens(folder);
     assert_int_equal(n_warnings, 1);
@@ -220,11 +220,11 @@ TEST(foreign_forms)
     const char *names[] = {"pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"};
     for (int i = 0; i < 4; i++) {
         const char *folder = scratch_folder();
-        text_file(at(folder, names[i]), "PK\x03\x04\x01\x01\x01\x01\x01");
-        text_file(at(folder, "config.json"), "{}");
+        write_string(in_folder(folder, names[i]), "PK\x03\x04\x01\x01\x01\x01\x01");
+        write_string(in_folder(folder, "config.json"), "{}");
         refuses(folder, CPL_ERR_INPUT, names[i]);
         assert_non_null(strstr(cpl_last_error(), "safetensors"));
-        refuses(at(folder, names[i]), CPL_ERR_INPUT, "PyTorch");
+        refuses(in_folder(folder, names[i]), CPL_ERR_INPUT, "PyTorch");
     }
     refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
 }
@@ -246,8 +246,8 @@ TEST(told_apart)
 {
     const char *folder = scratch_folder();
     char *path         = cpl_path_join(folder, "model.safetensors");
-    tensor_file(at(folder, "one"), "ab", 1);
-    tensor_file(at(folder, "two"), "c", 1);
+    tensor_file(in_folder(folder, "one"), "ab", 1);
+    tensor_file(in_folder(folder, "two"), "c", 1);
     index_file(folder, "\"a\": \"one\", \"b\": \"one\", \"c\": \"two\"");
     const uint64_t hash = hash_of(folder);
     tensor_file(path, "cba", 1);
@@ -267,7 +267,7 @@ TEST(large_tensors)
     static const char header[] =
         "{\"x\":{\"dtype\":\"U8\",\"shape\":[100000],\"data_offsets\":[0,100000]}}";
     const uint64_t length = sizeof header - 1;
-    const char *path      = at(scratch_folder(), "model.safetensors");
+    const char *path      = in_folder(scratch_folder(), "model.safetensors");
     uint64_t seen[4], bytes;
     static unsigned char file[8 + sizeof header - 1 + BYTES];
     memcpy(file, &length, 8);

@@ -79,13 +79,10 @@ TEST(a_very_large_checkpoint)
         memcpy(shard.bytes, &header, 8);
         for (int i = 0; i < EACH; i++) cpl_text_char(&shard, (char)(f + i));
         snprintf(name, sizeof name, "model-%05d-of-00163.safetensors", f + 1);
-        FILE *file = fopen(at(folder, name), "wb");
-        assert_non_null(file);
-        assert_int_equal(fwrite(shard.bytes, 1, shard.length, file), shard.length);
-        fclose(file);
+        write_bytes(in_folder(folder, name), shard.bytes, shard.length);
     }
     cpl_text_printf(&index, "}}");
-    text_file(at(folder, "model.safetensors.index.json"), index.bytes);
+    write_string(in_folder(folder, "model.safetensors.index.json"), index.bytes);
     clock_t began       = clock();
     cpl_stored_files *s = opens(folder);
     double seconds      = (double)(clock() - began) / CLOCKS_PER_SEC;
@@ -101,7 +98,7 @@ TEST(a_very_large_checkpoint)
     cpl_stored_close(s);
     for (int f = 1; f <= SHARDS; f += 2) { /* half of the shards are missing */
         snprintf(name, sizeof name, "model-%05d-of-00163.safetensors", f);
-        assert_int_equal(unlink(at(folder, name)), 0);
+        assert_int_equal(unlink(in_folder(folder, name)), 0);
     }
     began = clock();
     s     = opens(folder);
@@ -141,7 +138,7 @@ TEST(failing_allocations)
     scarce strict         = {0};
     while (scarce_begin(&strict)) scarce_end(&strict, use_strictly(folders[0]));
     assert_true(strict.nth > 15);
-    assert_int_equal(unlink(at(folders[3], "two")), 0);
+    assert_int_equal(unlink(in_folder(folders[3], "two")), 0);
     for (int which = 0; which < 5; which++) {
         scarce s = {0};
         while (scarce_begin(&s)) scarce_end(&s, use(folders[which]));

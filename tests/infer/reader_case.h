@@ -58,7 +58,7 @@ static inline const char *reader_text(int count)
     const char *path = in_folder(scratch_folder(), "docs.jsonl");
     reader_documents(&text, "one", count, 1);
     reader_documents(&text, "two", count, 2);
-    write_text(path, text.bytes);
+    write_string(path, text.bytes);
     cpl_text_free(&text);
     return path;
 }

@@ -31,7 +31,7 @@ static cpl_texts read_texts(const char *path, const cpl_texts_options *options)
 TEST(a_document_begins_behind_eos)
 {
     const char *path = in_folder(scratch_folder(), "a.txt");
-    write_text(path, "the cat sat on the mat");
+    write_string(path, "the cat sat on the mat");
     cpl_texts_options options = cpl_texts_defaults();
     cpl_tokenizer *t          = tokenizer();
     cpl_encoder *encoder      = NULL;
@@ -102,7 +102,7 @@ TEST(a_budget_is_shared_evenly)
     reader_documents(&text, "one", 40, 1);
     reader_documents(&text, "small", 1, 4);
     reader_documents(&text, "two", 40, 2);
-    write_text(path, text.bytes);
+    write_string(path, text.bytes);
     cpl_text_free(&text);
     options.eos        = 0;
     cpl_texts all      = read_texts(path, &options);
@@ -277,7 +277,7 @@ TEST(bad_input_has_sentences)
                  cpl_document_losses_of(&l, bare, &path, 1, &usual, &options, NULL));
     assert_fails(CPL_ERR_INPUT, "context of 64",
                  cpl_document_losses_of(&l, folder, &path, 1, &wide, &options, NULL));
-    write_text(blank, " \n ");
+    write_string(blank, " \n ");
     assert_fails(CPL_ERR_INPUT, "no text in the 1 file",
                  cpl_document_losses_of(&l, folder, &blank, 1, &usual, &options, NULL));
     assert_int_not_equal(cpl_document_losses_of(&l, folder, &missing, 1, &usual, &options, NULL),
@@ -301,7 +301,7 @@ TEST(a_single_token_needs_an_eos)
     cpl_texts_options options = cpl_texts_defaults();
     cpl_tokenizer *t          = tokenizer();
     cpl_texts texts;
-    write_text(path, "a");
+    write_string(path, "a");
     assert_fails(CPL_ERR_INPUT, "no document has a token to predict",
                  cpl_texts_read(&texts, &path, 1, t, &options, NULL));
     options.eos = 0;

@@ -82,22 +82,12 @@ static inline layout_tensor *case_tensor(inspect_case *c, const char *name)
     return NULL;
 }
 
-/* The path of a file of the case; one of a few static buffers. */
-static inline const char *case_path(const inspect_case *c, const char *name)
-{
-    static char paths[4][192];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", c->folder, name);
-    return path;
-}
-
 /* The file in which shard `s` of `shards` lies. */
 static inline const char *case_shard(const inspect_case *c, int s, int shards)
 {
     char name[64];
     snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", s + 1, shards);
-    return case_path(c, name);
+    return in_folder(c->folder, name);
 }
 
 /* Writes a folder of that many shards (tensors by turns), or of one file without an index. */
@@ -109,9 +99,9 @@ static inline const char *case_write(inspect_case *c, int shards)
     snprintf(c->folder, sizeof c->folder, "%s", scratch_folder());
     for (int s = 0; s < shards; s++)
         layout_write_file(c->files, case_shard(c, s, shards), s, shards);
-    if (!shards) layout_write_file(c->files, case_path(c, "model.safetensors"), 0, 1);
+    if (!shards) layout_write_file(c->files, in_folder(c->folder, "model.safetensors"), 0, 1);
     if (shards) layout_write_index(c->files, c->folder, shards);
-    assert_ok(cpl_file_write_atomic(case_path(c, "config.json"), config, strlen(config)));
+    assert_ok(cpl_file_write_atomic(in_folder(c->folder, "config.json"), config, strlen(config)));
     return c->folder;
 }
 

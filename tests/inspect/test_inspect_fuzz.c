@@ -25,15 +25,6 @@ enum {
 
 static const double MOST_SECONDS = 20; /* of the processor, for one inspection */
 
-static const char *in(const char *folder, const char *name)
-{
-    static char paths[4][256];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
 static double processor_clock(void)
 {
     struct timespec t;
@@ -154,7 +145,7 @@ static void tell(const char *what, const outcomes *o)
 /* Which round it is, for whoever finds the folder after a crash. */
 static void note_round(const char *folder, int64_t round)
 {
-    FILE *out = fopen(in(folder, "round"), "w");
+    FILE *out = fopen(in_folder(folder, "round"), "w");
     fprintf(out, "COUPLET_FUZZ_ROUND=%lld\n", (long long)round);
     fclose(out);
 }
@@ -239,7 +230,7 @@ static void write_index(fuzz *f, changed *c, const char *folder)
                         shard_name(((size_t)i == moved ? i + 1 : i) % c->shards, c->shards, name));
     cpl_text_printf(&c->index, "}}");
     if (fuzz_below(f, 8) == 0) fuzz_once(f, &c->index);
-    fuzz_write(in(folder, "model.safetensors.index.json"), &c->index);
+    fuzz_write(in_folder(folder, "model.safetensors.index.json"), &c->index);
 }
 
 /* All of it into the fresh folder; now and then a shard is not there, or not whole. */
@@ -250,12 +241,12 @@ static void write_changed(fuzz *f, changed *c, const char *folder)
     const int which = (int)fuzz_below(f, (size_t)c->shards);
     for (int s = 0; s < c->shards; s++)
         if (s != which || !missing || c->shards == 1)
-            write_shard(
-                f, c,
-                in(folder, c->shards > 1 ? shard_name(s, c->shards, name) : "model.safetensors"), s,
-                s == which && damaged);
+            write_shard(f, c,
+                        in_folder(folder, c->shards > 1 ? shard_name(s, c->shards, name)
+                                                        : "model.safetensors"),
+                        s, s == which && damaged);
     if (c->shards > 1) write_index(f, c, folder);
-    if (fuzz_below(f, 32)) fuzz_write(in(folder, "config.json"), &c->config);
+    if (fuzz_below(f, 32)) fuzz_write(in_folder(folder, "config.json"), &c->config);
 }
 
 /* ---- what there is to change ---- */
@@ -370,8 +361,8 @@ TEST(damaged_gguf)
     for (int i = 0; i < 2; i++) assert_ok(cpl_file_read(&whole[i], golden_path(names[i]), 1 << 20));
     for (fuzz f = fuzz_start(72, ROUNDS / 4); fuzz_next(&f);) {
         note_round(folder, f.round);
-        write_gguf(&f, &whole[f.round % 2], in(folder, "model.gguf"));
-        inspect_twice(&f, in(folder, "model.gguf"), &all);
+        write_gguf(&f, &whole[f.round % 2], in_folder(folder, "model.gguf"));
+        inspect_twice(&f, in_folder(folder, "model.gguf"), &all);
     }
     tell("GGUF", &all);
     for (int i = 0; i < 2; i++) cpl_text_free(&whole[i]);

@@ -143,7 +143,7 @@ TEST(gone_meanwhile)
     cpl_inspect_close(&report);
     options.progress = cut_the_file;
     case_write(&c, 0);
-    options.ctx = (void *)(uintptr_t)case_path(&c, "model.safetensors");
+    options.ctx = (void *)(uintptr_t)in_folder(c.folder, "model.safetensors");
     assert_fails(CPL_ERR_IO, "model.safetensors", inspect_all(&report, c.folder, &options));
     case_free(&c);
 }

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "store/hf_config.h"
 #include "store/named.h"
+#include "support/files.h"
 #include "support/mirror.h"
 #include "support/tensors.h"
 #include "tensor/backend/backend.h"
@@ -117,20 +118,6 @@ static inline void assert_same_weights(model_case *got, model_case *want,
 }
 
 /* ---- files ---- */
-
-static inline char *in_folder(const char *folder, const char *name)
-{
-    static char paths[8][600];
-    static int turn;
-    char *path = paths[turn = (turn + 1) % 8];
-    snprintf(path, sizeof paths[0], "%.400s/%.180s", folder, name);
-    return path;
-}
-
-static inline void write_text(const char *path, const char *text)
-{
-    assert_ok(cpl_file_write_atomic(path, text, strlen(text)));
-}
 
 static inline uint16_t to_bf16(float x)
 {

@@ -128,12 +128,12 @@ TEST(half_states)
     const char *run = scratch_folder();
     assert_ok(save(run, &a, 1, 2));
     assert_int_equal(mkdir(in_folder(run, ".tmp-step"), 0777), 0);
-    write_text(in_folder(run, ".tmp-step/model.safetensors"), "half");
+    write_string(in_folder(run, ".tmp-step/model.safetensors"), "half");
     assert_int_equal(mkdir(in_folder(run, ".tmp-old"), 0777), 0);
-    write_text(in_folder(run, ".tmp-old/state.json"), "half");
+    write_string(in_folder(run, ".tmp-old/state.json"), "half");
     assert_int_equal(symlink("step-000002", in_folder(run, ".tmp-last")), 0);
-    write_text(in_folder(run, "config.yaml.tmp-77-1"), "half");
-    write_text(in_folder(run, "notes.txt"), "the user's");
+    write_string(in_folder(run, "config.yaml.tmp-77-1"), "half");
+    write_string(in_folder(run, "notes.txt"), "the user's");
     assert_last(run, 1, &a);
     assert_ok(save(run, &b, 2, 1)); /* over all that */
     assert_last(run, 2, &b);
@@ -170,9 +170,7 @@ TEST(edited_files_are_named)
         const char *run = scratch_folder();
         cpl_text text   = {0};
         assert_ok(save(run, &a, 1, 1));
-        char folder[600], *path = in_folder(run, "step-000001");
-        snprintf(folder, sizeof folder, "%s", path);
-        path = in_folder(folder, files[i]);
+        const char *folder = in_folder(run, "step-000001"), *path = in_folder(folder, files[i]);
         assert_ok(cpl_run_dir_verify(folder, &checked));
         assert_true(checked);
         assert_ok(cpl_file_read(&text, path, SIZE_MAX));
@@ -195,7 +193,7 @@ TEST(check_sums_must_be_there)
     char folder[600];
     snprintf(folder, sizeof folder, "%s/step-000001", run);
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-        write_text(in_folder(folder, "checksums.json"), sums[i]);
+        write_string(in_folder(folder, "checksums.json"), sums[i]);
         assert_fails(CPL_ERR_INPUT, "checksums.json", load(folder, &a));
     }
     assert_int_equal(unlink(in_folder(folder, "checksums.json")), 0);
@@ -227,7 +225,7 @@ TEST(nonsense_is_refused)
     assert_ok(save(run, &a, 1, 1));
     snprintf(folder, sizeof folder, "%s/step-000001", run);
     for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
-        write_text(in_folder(folder, "state.json"), states[i]);
+        write_string(in_folder(folder, "state.json"), states[i]);
         reseal(folder, "state.json");
         assert_fails(CPL_ERR_INPUT, "state.json", load(folder, &a));
     }
@@ -288,7 +286,7 @@ TEST(no_memory)
         cpl_free(last);
     }
     assert_last(run, 2, &b);
-    char *folder = in_folder(run, "step-000002");
+    const char *folder = in_folder(run, "step-000002");
     for (scarce s = {0}; scarce_begin(&s);) scarce_end(&s, load(folder, &b));
     world_gone(&a);
     world_gone(&b);

@@ -37,7 +37,7 @@ TEST(numbers_that_a_type_cannot_hold)
     model_case *m = variant_filled(0);
     m->be.ops->fill(&m->be, cpl_tensor_numbers(m->model.master.layer[1].w_down, 77, 1), 1e5f);
     const char *folder = saved(m), *path = in_folder(folder, "m.gguf");
-    write_text(path, "old");
+    write_string(path, "old");
     assert_fails(CPL_ERR_INPUT, "blk.1.ffn_down_exps.weight has a number that F16 cannot hold",
                  export_to(path, folder, CPL_FORMAT_F16, NULL));
     cpl_text old = {0};
@@ -75,7 +75,7 @@ static void change_text(const char *folder, const char *name, const char *from, 
     char *changed = malloc(text.length + strlen(to) + 1);
     snprintf(changed, text.length + strlen(to) + 1, "%.*s%s%s", (int)(at - text.bytes), text.bytes,
              to, at + strlen(from));
-    write_text(file, changed);
+    write_string(file, changed);
     free(changed);
     cpl_text_free(&text);
 }
@@ -137,7 +137,7 @@ static void warns(cpl_model_settings c, const char *ends, const char *says)
     const char *folder = saved(m);
     snprintf(generation, sizeof generation, "{\"eos_token_id\": %s}", ends);
     change_text(folder, "config.json", "\"eos_token_id\": 0", "\"eos_token_id\": null");
-    write_text(in_folder(folder, "generation_config.json"), generation);
+    write_string(in_folder(folder, "generation_config.json"), generation);
     change_text(folder, "tokenizer.json", "{\"type\": \"NFC\"}", "null");
     n_warnings = 0;
     assert_ok(export_to(in_folder(folder, "m.gguf"), folder, CPL_FORMAT_F32, &a_log));

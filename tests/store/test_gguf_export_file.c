@@ -209,7 +209,7 @@ TEST(chat_templates)
         const struct chat_case *one = &chat_cases[i];
         cpl_gguf *g;
         n_warnings = 0;
-        write_text(in_folder(folder, one->file), one->content);
+        write_string(in_folder(folder, one->file), one->content);
         assert_ok(export_to(path, folder, CPL_FORMAT_F32, &a_log));
         assert_int_equal(n_warnings, one->heard);
         assert_ok(cpl_gguf_open(&g, NULL, path, (double)INFINITY));
@@ -220,7 +220,7 @@ TEST(chat_templates)
         cpl_gguf_close(g);
     }
     assert_int_equal(unlink(in_folder(folder, "chat_template.jinja")), 0);
-    write_text(in_folder(folder, "tokenizer_config.json"), "{");
+    write_string(in_folder(folder, "tokenizer_config.json"), "{");
     assert_fails(CPL_ERR_INPUT, "tokenizer_config.json",
                  export_to(path, folder, CPL_FORMAT_F32, NULL));
     model_gone(m);

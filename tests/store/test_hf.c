@@ -216,7 +216,7 @@ TEST(an_adapter_is_not_applied)
 {
     model_case *m      = small_model(13);
     const char *folder = folder_with_config(m);
-    write_text(in_folder(folder, "adapter_config.json"), "{}");
+    write_string(in_folder(folder, "adapter_config.json"), "{}");
     cpl_hf_close(open_with(m, folder, NULL, NULL));
     assert_int_equal(n_warnings, 1);
     assert_non_null(strstr(warned, "adapter_config.json: the adapter is not applied"));
@@ -283,7 +283,7 @@ TEST(tokenizer_goes_with_it)
 static cpl_status read_config(cpl_model_settings *c, cpl_hf_tokens *tokens, const char *text)
 {
     const char *folder = scratch_folder();
-    write_text(in_folder(folder, "config.json"), text);
+    write_string(in_folder(folder, "config.json"), text);
     return cpl_hf_config_read(c, tokens, folder, &a_log);
 }
 
@@ -337,24 +337,20 @@ TEST(ends_of_both_files)
     const char *folder = scratch_folder();
     cpl_model_settings c;
     cpl_hf_tokens t;
-    char config[128], generation[128];
-    snprintf(config, sizeof config, "%s/config.json", folder);
-    snprintf(generation, sizeof generation, "%s/generation_config.json", folder);
-    const char *all = "{\"model_type\": \"olmoe\", \"eos_token_id\": [9, 10, 9]}";
-    assert_ok(cpl_file_write_atomic(config, all, strlen(all)));
-    const char *more = "{\"eos_token_id\": [10, 9, 12]}";
-    assert_ok(cpl_file_write_atomic(generation, more, strlen(more)));
+    const char *generation = in_folder(folder, "generation_config.json");
+    write_string(in_folder(folder, "config.json"),
+                 "{\"model_type\": \"olmoe\", \"eos_token_id\": [9, 10, 9]}");
+    write_string(generation, "{\"eos_token_id\": [10, 9, 12]}");
     assert_ok(cpl_hf_config_read(&c, &t, folder, NULL));
     assert_int_equal(t.eos, 9);
     assert_int_equal(t.n_extra_eos, 2);
     assert_int_equal(t.extra_eos[0], 10);
     assert_int_equal(t.extra_eos[1], 12);
-    const char *bad = "{\"eos_token_id\": [10, null]}";
-    assert_ok(cpl_file_write_atomic(generation, bad, strlen(bad)));
+    write_string(generation, "{\"eos_token_id\": [10, null]}");
     assert_fails(CPL_ERR_INPUT, "generation_config.json: eos_token_id is a list in which place 1",
                  cpl_hf_config_read(&c, &t, folder, NULL));
-    const char *many = "{\"eos_token_id\": [1,2,3,4,5,6,7,8,11,12,13,14,15,16,17,18,19,20,21,22]}";
-    assert_ok(cpl_file_write_atomic(generation, many, strlen(many)));
+    write_string(generation,
+                 "{\"eos_token_id\": [1,2,3,4,5,6,7,8,11,12,13,14,15,16,17,18,19,20,21,22]}");
     assert_fails(CPL_ERR_INPUT, "eos_token_id names more than 16 ids",
                  cpl_hf_config_read(&c, &t, folder, NULL));
 }
@@ -507,7 +503,7 @@ TEST(refusals_of_the_weights)
     cpl_hf *hf               = NULL;
     const char *folder       = folder_with_config(m);
     assert_fails(CPL_ERR_INPUT, "", cpl_hf_open(&hf, folder, NULL));
-    write_text(in_folder(folder, "pytorch_model.bin"), "x");
+    write_string(in_folder(folder, "pytorch_model.bin"), "x");
     assert_fails(CPL_ERR_INPUT, ".bin", cpl_hf_open(&hf, folder, NULL));
     write_part(&list, in_folder(folder, "model.safetensors"), CPL_SAFETENSORS_F32, 1, 0, gone);
     assert_ok(cpl_hf_open(&hf, folder, NULL));
@@ -540,15 +536,13 @@ TEST(damaged_config)
     cpl_hf_tokens tokens;
     cpl_text text      = {0};
     const char *folder = scratch_folder();
-    char *path         = in_folder(folder, "config.json");
+    const char *path   = in_folder(folder, "config.json");
     assert_ok(cpl_hf_config_write(folder, &c, &no_tokens));
     assert_ok(cpl_file_read(&text, path, SIZE_MAX));
     for (size_t i = 0; i < text.length; i++) {
         char kept     = text.bytes[i];
         text.bytes[i] = "0-\"}{]:,9e\0x"[i % 12];
-        FILE *file    = fopen(path, "wb");
-        fwrite(text.bytes, 1, i % 3 ? text.length : i, file);
-        fclose(file);
+        write_bytes(path, text.bytes, i % 3 ? text.length : i);
         if (cpl_hf_config_read(&got, &tokens, folder, NULL) != CPL_OK)
             assert_true(strlen(cpl_last_error()) > 0);
         text.bytes[i] = kept;

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "io/file.h"
+#include "support/files.h"
 #include "support/tensors.h"
 
 /* How gate and up of an expert share tensors. */
@@ -467,9 +468,7 @@ static inline void layout_write_file(const layout_files *f, const char *path, in
 
 static inline void layout_write_index(const layout_files *f, const char *folder, int shards)
 {
-    char path[256];
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
-    FILE *index = fopen(path, "w");
+    FILE *index = fopen(in_folder(folder, "model.safetensors.index.json"), "w");
     fprintf(index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
     for (int i = 0; i < f->count; i++)
         fprintf(index, "%s\"%s\": \"model-%05d-of-%05d.safetensors\"", i ? ", " : "",
@@ -485,7 +484,7 @@ static inline void layout_write_slices(const layout_files *f, const char *folder
 {
     layout_files *slices[3] = {calloc(1, sizeof *f), calloc(1, sizeof *f), calloc(1, sizeof *f)};
     static const char *const names[] = {"m-00000-TP-common", "m-00001-TP-000", "m-00001-TP-001"};
-    char path[256];
+    char name[64];
     for (int i = 0; i < f->count; i++) {
         const layout_tensor *t = &f->all[i];
         if (!strstr(t->name, "experts")) {
@@ -503,11 +502,10 @@ static inline void layout_write_slices(const layout_files *f, const char *folder
         }
     }
     for (int k = 0; k < 3; k++) {
-        snprintf(path, sizeof path, "%s/%s.safetensors", folder, names[k]);
-        layout_write_file(slices[k], path, 0, 1);
+        snprintf(name, sizeof name, "%s.safetensors", names[k]);
+        layout_write_file(slices[k], in_folder(folder, name), 0, 1);
     }
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
-    FILE *index = fopen(path, "w");
+    FILE *index = fopen(in_folder(folder, "model.safetensors.index.json"), "w");
     fprintf(index, "{\"metadata\": {\"total_size\": 1}, \"weight_map\": {");
     for (int i = 0; i < f->count; i++)
         fprintf(index, "%s\"%s\": \"%s.safetensors\"", i ? ", " : "", f->all[i].name,
@@ -521,20 +519,17 @@ static inline void layout_write_slices(const layout_files *f, const char *folder
 static inline void layout_write(const layout *t, const char *folder)
 {
     layout_files *f = calloc(1, sizeof *f);
-    char path[256];
+    char name[64]   = "model.safetensors";
     for (int l = 0; l < LAYOUT_LAYERS; l++) layout_add_layer(t, f, l);
     layout_add_others(t, f);
     int shards = t->shards ? t->shards : 1;
     if (t->cut) layout_write_slices(f, folder, t->cut, t->router_in_each);
     for (int s = 0; !t->cut && s < shards; s++) {
-        snprintf(path, sizeof path, "%s/model.safetensors", folder);
-        if (t->shards)
-            snprintf(path, sizeof path, "%s/model-%05d-of-%05d.safetensors", folder, s + 1, shards);
-        layout_write_file(f, path, s, shards);
+        if (t->shards) snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", s + 1, shards);
+        layout_write_file(f, in_folder(folder, name), s, shards);
     }
     if (t->shards) layout_write_index(f, folder, shards);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    assert_ok(cpl_file_write_atomic(path, t->config, strlen(t->config)));
+    write_string(in_folder(folder, "config.json"), t->config);
     for (int i = 0; i < f->count; i++) free(f->all[i].data);
     free(f);
 }

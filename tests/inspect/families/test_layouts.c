@@ -130,10 +130,8 @@ TEST(every_layout)
 
 static void check_golden(const cpl_moe_map *map, const char *folder)
 {
-    char path[512];
     json_error_t error;
-    snprintf(path, sizeof path, "%s/expected.json", folder);
-    json_t *expected = json_load_file(path, 0, &error);
+    json_t *expected = json_load_file(in_folder(folder, "expected.json"), 0, &error);
     json_t *layers   = json_object_get(expected, "layers");
     assert_string_equal(map->family, json_string_value(json_object_get(expected, "family")));
     assert_int_equal(map->n_layers, json_array_size(layers));
@@ -249,9 +247,7 @@ TEST(not_a_number)
     memcpy(f->all[0].data + 4 * (MODEL + 2), &nan, 4);
     memcpy(f->all[2].data + 4 * (2 * MODEL + 1), &infinite, 4);
     memcpy(f->all[2].data + 4 * (2 * MODEL + 3), &nan, 4);
-    char path[256];
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    layout_write_file(f, path, 0, 1);
+    layout_write_file(f, in_folder(folder, "model.safetensors"), 0, 1);
     for (int i = 0; i < f->count; i++) free(f->all[i].data);
     free(f);
 

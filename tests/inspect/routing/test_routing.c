@@ -374,7 +374,7 @@ TEST(the_smallest_case)
     cpl_routing_options o = options_of(&text);
     cpl_routing_report r;
     cpl_text page = {0};
-    write_text(text, "a");
+    write_string(text, "a");
     measure(&r, folder, &o);
     assert_int_equal(r.layers[0].assignments[0], 1);
     assert_near(r.layers[0].mean_weight[0], 1, 1e-6);
