@@ -161,23 +161,26 @@ TEST(every_header_of_the_table)
 
 TEST(every_length_of_the_table)
 {
-    static const char good[] = "{" E("a", "F32", "2,2", "0,16") "}";
+    static const char good[]      = "{" E("a", "F32", "2,2", "0,16") "}";
+    static const char no_header[] = "is neither a safetensors nor a GGUF file: its first 8 bytes";
+    static const struct {
+        uint64_t length;
+        const char *says;
+    } cases[] = {{0xffffff000000003cu, no_header},
+                 {UINT64_MAX, no_header},
+                 {1000, "invalid header length"},
+                 {100000001, no_header},
+                 {100000000, "invalid header length"}};
     write_bytes(path(), "", 0);
     refuses("header too small");
     write_bytes(path(), "\x3c\0\0\0\0\0\0", 7);
     refuses("header too small");
     write_file(60, "", 0, 0);
     refuses("invalid header length");
-    write_file(0xffffff000000003cu, good, sizeof good - 1, 16);
-    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
-    write_file(UINT64_MAX, good, sizeof good - 1, 16);
-    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
-    write_file(1000, good, sizeof good - 1, 16);
-    refuses("invalid header length");
-    write_file(100000001, good, sizeof good - 1, 16);
-    refuses("is neither a safetensors nor a GGUF file: its first 8 bytes");
-    write_file(100000000, good, sizeof good - 1, 16);
-    refuses("invalid header length");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_file(cases[i].length, good, sizeof good - 1, 16);
+        refuses(cases[i].says);
+    }
     write_file(0, "", 0, 0);
     refuses("invalid JSON");
 }
