@@ -1,10 +1,10 @@
-/* perplexity.h - how well a model predicts text: perplexity and bits per byte, source by source.
+/* perplexity.h - perplexity and bits per byte of a model on text, source by source.
  *
  * Room:    eval. Uses document_loss.h for the losses, and texts.h for the windows and the tokens
  *          before a document.
- * Figures: over all predicted tokens of a source, long documents counting more than short ones. A
- *          shorter stride costs window / stride times as much and gives every token but a
- *          document's first ones at least window - stride tokens before it. */
+ * Figures: sums over all predicted tokens of a source, so that long documents count more than short
+ *          ones. A shorter stride costs window / stride times as much, and gives every token after
+ *          a document's first window at least window - stride tokens before it. */
 #ifndef CPL_EVAL_PERPLEXITY_H
 #define CPL_EVAL_PERPLEXITY_H
 
@@ -16,23 +16,22 @@ typedef struct cpl_perplexity_row {
     const char *source; /* name of the source; NULL: all sources together */
     int64_t documents;
     int64_t bytes;    /* bytes of whole documents, also of those that are cut */
-    int64_t tokens;   /* predicted */
-    double nll;       /* nats, sum over them */
+    int64_t tokens;   /* number of predicted tokens */
+    double nll;       /* sum of their losses, in nats */
     double per_token; /* nll / tokens */
-    double value;     /* the perplexity: e to that */
-    double bits;      /* per byte: nll / ln 2 / bytes */
+    double value;     /* the perplexity, exp(per_token) */
+    double bits;      /* bits per byte, nll / ln 2 / bytes */
 } cpl_perplexity_row;
 
 typedef struct cpl_perplexity {
     cpl_document_losses losses;
-    cpl_perplexity_row
-        *rows; /* (n_rows) in the order in which sources were met; last all of them */
+    cpl_perplexity_row *rows; /* (n_rows) by first appearance of the source; the last: all */
     int64_t n_rows;
 } cpl_perplexity;
 
-/* Sets the rows of `losses`, which were measured with a window and a stride. CPL_ERR_MEMORY. */
+/* Sets the rows from `losses`. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_perplexity_add_up(cpl_perplexity *p);
-void cpl_perplexity_free(cpl_perplexity *p); /* the losses too; all zero: nothing to do */
+void cpl_perplexity_free(cpl_perplexity *p); /* with the losses; all zero: nothing to do */
 
 /* Returns the JSON that docs/formats.md describes in "Perplexity of text"; NULL: out of memory. */
 json_t *cpl_perplexity_json(const cpl_perplexity *p);

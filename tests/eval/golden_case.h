@@ -239,8 +239,8 @@ __attribute__((unused)) static void golden_limits(cpl_pool *pool, cpl_request_sp
     form->max_gen_toks = json_integer_value(json_object_get(settings, "max_gen_toks"));
 }
 
-/* Returns the question of a reference with its prompt, or of a text that is only graded. Every answer
- * has the same references. */
+/* Returns the question of a reference with its prompt, or of a text that is only graded. Every
+ * answer has the same references. */
 __attribute__((unused)) static cpl_question golden_text(cpl_pool *pool, const json_t *sample,
                                                         const cpl_request_spec *form)
 {

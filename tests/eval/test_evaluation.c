@@ -1,5 +1,5 @@
-/* test_evaluation.c - tasks evaluated on a model: results, resuming from a journal, forms, averages;
- * failures before a model is asked, and the task that they name. */
+/* test_evaluation.c - tasks evaluated on a model: results, resuming from a journal, forms,
+ * averages; failures before a model is asked, and the task that they name. */
 #include "eval/evaluation.h"
 
 #include <math.h>
@@ -264,8 +264,8 @@ TEST(marked_otherwise)
 
 /* ---- what cannot be asked ---- */
 
-/* Tasks without rows are named, a line each, and the others are evaluated. The advice names no folder
- * of the program. */
+/* Tasks without rows are named, a line each, and the others are evaluated. The advice names no
+ * folder of the program. */
 TEST(missing_rows)
 {
     static const char *const words[]    = {"openbookqa", "sciq", "social_iqa"};

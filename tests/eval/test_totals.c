@@ -47,8 +47,8 @@ static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *sett
     return profile;
 }
 
-/* Adds the members that our samples have and the reference's have not. If the reference has no texts,
- * characters are taken for bytes. */
+/* Adds the members that our samples have and the reference's have not. If the reference has no
+ * texts, characters are taken for bytes. */
 static void add_losses(json_t *sample, const char *headline)
 {
     cpl_option_facts facts[16] = {{0}};
@@ -153,7 +153,8 @@ TEST_ANY(references)
 
 /* ---- made up ---- */
 
-/* Adds up samples given as JSON. Metrics, and the subjects of the group `left`, are between spaces. */
+/* Adds up samples given as JSON. Metrics, and the subjects of the group `left`, are between
+ * spaces. */
 static cpl_status add(json_t **result, const char *metrics, const char *group,
                       cpl_headline_of headline, const char *samples)
 {

@@ -23,7 +23,8 @@ static cpl_tokenizer *load_published(const char *name)
     return t;
 }
 
-/* Checks the ids of one line of a vectors file, and their text if the tokenizer does not normalise. */
+/* Checks the ids of one line of a vectors file, and their text if the tokenizer does not
+ * normalise. */
 static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *line, int number)
 {
     const json_t *text = json_object_get(line, "text"), *want = json_object_get(line, "ids");
@@ -45,8 +46,8 @@ static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *l
     cpl_ids_free(&ids);
 }
 
-/* Checks the lines of a file of vectors; `only` NULL: all of them, otherwise those of one tokenizer.
- * Returns their number. */
+/* Checks the lines of a file of vectors; `only` NULL: all of them, otherwise those of one
+ * tokenizer. Returns their number. */
 static int check_vectors(const cpl_tokenizer *t, const char *path, const char *only)
 {
     cpl_encoder *e;

@@ -1,4 +1,4 @@
-/* score.h - the figures by which options are compared, by their names.
+/* score.h - the scores that compare options, by their names.
  *
  * Room:   eval/grade. The list is scores.def.
  * Source: docs/tasks.md, "Profiles". */
@@ -16,9 +16,8 @@ typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
     double unconditional; /* the same after the bare context; 0 if it was not requested */
     int64_t tokens;       /* tokens of the continuation */
-    int64_t chars,
-        bytes; /* length of the continuation with its delimiter, in code points and bytes */
-    int64_t choice_chars, choice_bytes;
+    int64_t chars, bytes; /* the continuation with its delimiter, in code points and bytes */
+    int64_t choice_chars, choice_bytes; /* the continuation without its delimiter */
 } cpl_option_facts;
 
 typedef double cpl_score_function(const cpl_option_facts *option);
@@ -33,20 +32,20 @@ typedef enum cpl_score_length {
 typedef struct cpl_score {
     const char *name;
     cpl_score_function *of;
-    bool loss; /* the loss of the right option; lower is better */
+    bool loss; /* true for a loss of the right option, of which lower is better */
     cpl_score_length length;
 } cpl_score;
 
 extern const cpl_score cpl_scores[];
 extern const size_t cpl_n_scores;
 
-/* CPL_ERR_INPUT with the nearest name if there is none of that name. */
+/* Sets the score of that name. CPL_ERR_INPUT, with the nearest name. */
 CPL_NODISCARD cpl_status cpl_score_find(const cpl_score **score, const char *name);
 
-/* The option that scores highest; the first of equal ones, and a NaN never wins over a number. */
+/* Returns the option with the highest score, the first of equal ones. NaN is below all numbers. */
 int64_t cpl_score_best(const cpl_score *score, const cpl_option_facts *options, int64_t n);
 
-/* The share of the right ones under a softmax over the options' scores. */
+/* Returns the share of the right options under a softmax over the scores of all options. */
 double cpl_score_soft(const cpl_score *score, const cpl_option_facts *options, int64_t n,
                       const int64_t *gold, int64_t n_gold);
 

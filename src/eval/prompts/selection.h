@@ -1,14 +1,14 @@
 /* selection.h - the tasks and profiles to evaluate, from the words that a user gives.
  *
  * Room:   eval/prompts.
- * Words:  ids of tasks; `paper-3b` and `paper-15b`, the two sets of the paper, each task under the
- *         profile it has there; `all`, the one and then the other. */
+ * Words:  ids of tasks; `paper-3b` and `paper-15b`, the two sets of the paper, each task under its
+ *         profile there; `all`, the first set and then the second. */
 #ifndef CPL_EVAL_PROMPTS_SELECTION_H
 #define CPL_EVAL_PROMPTS_SELECTION_H
 
 #include "eval/tasks/task.h"
 
-/* The sets of the paper: the word for all their tasks, and their names in task files. */
+/* A set of the paper: the word for all its tasks, and its name in task files. */
 typedef struct cpl_selection_set {
     const char *word, *set;
 } cpl_selection_set;
@@ -20,37 +20,37 @@ extern const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS];
 typedef struct cpl_selected {
     const cpl_task *task;
     const cpl_profile *profile;
-    int64_t form_of; /* the entry whose profile has this form; -1: it is no form */
-    char *key;       /* its name among the results: the task's id, or if that is taken id/profile */
+    int64_t form_of; /* index of the entry whose profile has this form; -1: it is no form */
+    char *key;       /* name among the results: the task's id, or id/profile if that is taken */
 } cpl_selected;
 
 typedef struct cpl_selection {
-    cpl_task **tasks;            /* (n_tasks) owned: all built-in ones, and those of files */
-    int64_t n_tasks, n_built_in; /* these come first */
+    cpl_task **tasks; /* (n_tasks) owned: built-in tasks, then those of files */
+    int64_t n_tasks, n_built_in;
     cpl_selected *at; /* (count) in the order given; forms precede the entry that they belong to */
     int64_t count;
-    const cpl_request_kind *const *kinds; /* that tasks may name; NULL ends them */
+    const cpl_request_kind *const *kinds; /* kinds that tasks may name; NULL ends them */
 } cpl_selection;
 
 typedef struct cpl_selection_options {
     const char *const *words; /* (n_words) */
     int64_t n_words;
-    const char *const *files; /* (n_files) task files; each adds its task, and selects it */
+    const char *const *files; /* (n_files) task files; each adds its task and selects it */
     int64_t n_files;
     const char *profile, *variant; /* profile and variant of all tasks; NULL: each task's default */
 } cpl_selection_options;
 
-/* The built-in tasks alone, none selected. `kinds` are the request kinds that tasks may name
- * (cpl_task_read). */
+/* Begins a selection with the built-in tasks, of which none is selected. `kinds` are the request
+ * kinds that tasks may name (cpl_task_read). */
 CPL_NODISCARD cpl_status cpl_selection_init(cpl_selection *s, const cpl_request_kind *const *kinds);
 void cpl_selection_free(cpl_selection *s); /* all zero: nothing to do */
 
-/* CPL_ERR_USAGE: an empty name, an unknown task (with the nearest name), a profile or variant that
- * a task has not (with those it has); CPL_ERR_INPUT: a task file. A task under a profile is
- * selected once. */
+/* Selects tasks. A task under a profile is selected once. CPL_ERR_USAGE for an empty name, an
+ * unknown task (with the nearest name), and a profile or variant that a task lacks (with those it
+ * has); CPL_ERR_INPUT for a wrong task file. */
 CPL_NODISCARD cpl_status cpl_selection_add(cpl_selection *s, const cpl_selection_options *options);
 
-/* Whether task i belongs to a set of the paper, which built-in ones alone do. */
+/* Returns whether task i belongs to a set of the paper. Only built-in tasks do. */
 bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set);
 
 #endif /* CPL_EVAL_PROMPTS_SELECTION_H */

@@ -1,7 +1,8 @@
 /* eval_model.h - a model with its tokenizer, ready for requests.
  *
- * Room:  eval/run. Anything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
- * Note:  refers to itself: it must not be moved. */
+ * Room:    eval/run.
+ * Models:  everything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
+ * Pointer: a cpl_eval_model points to itself, and must not be moved. */
 #ifndef CPL_EVAL_RUN_EVAL_MODEL_H
 #define CPL_EVAL_RUN_EVAL_MODEL_H
 
@@ -20,23 +21,24 @@ typedef struct cpl_eval_model {
     cpl_eval_runner runner;
 } cpl_eval_model;
 
-/* Configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), no weights yet.
- * CPL_ERR_INPUT: no tokenizer, one with ids beyond the model's vocabulary, or an end-of-text
- * or beginning-of-text id of the model that it has not. */
+/* Reads configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), without the
+ * weights. CPL_ERR_INPUT for a missing tokenizer, one with ids beyond the model's vocabulary, and
+ * one that lacks the model's end-of-text or beginning-of-text id. */
 CPL_NODISCARD cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir,
                                              const char *tokenizer, const cpl_log *log);
 void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
 
-/* The model's context. */
+/* Returns the length of the model's context, in tokens. */
 int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
-/* The weights, and a cache for questions of up to `window` tokens, which may be more than the
- * model's context, on this device (cpl_backend_open). CPL_ERR_MEMORY also if it is predicted not to fit. */
+/* Loads the weights on a device (cpl_backend_open), with a cache for questions of up to `window`
+ * tokens, which may be more than the model's context. CPL_ERR_MEMORY also if they are predicted not
+ * to fit. */
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device,
                                              cpl_dtype compute, int n_threads, int64_t window);
 
-/* Adds to `settings` the model's identity by content: "weights" and "config" (see cpl_hf_identify)
- * and "tokenizer"; and the places: "model", its folder, and the tokenizer's path. CPL_ERR_MEMORY,
+/* Adds the model's identity to `settings`: by content "weights" and "config" (see cpl_hf_identify)
+ * and "tokenizer"; by place "model", its folder, and the tokenizer's path. CPL_ERR_MEMORY,
  * CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings);
 

@@ -1,5 +1,6 @@
 /* test_grading.c - spellings with the grades that lm-eval 0.4.13 gives them, real generations with
- * the grades of the tasks' authors, and stop strings. run/test_runner_golden.c grades whole texts. */
+ * the grades of the tasks' authors, and stop strings. run/test_runner_golden.c grades whole
+ * texts. */
 #include "eval/grade/grading.h"
 
 #include "eval/answers.h"

@@ -1,6 +1,6 @@
-/* test_questions_damage.c - rows of every task without a member or with one of another kind, and the
- * place that the sentence names; files that are missing, cut, empty or damaged; every allocation
- * failing. */
+/* test_questions_damage.c - rows of every task without a member or with one of another kind, and
+ * the place that the sentence names; files that are missing, cut, empty or damaged; every
+ * allocation failing. */
 #include "base/arena.h"
 #include "eval/prompts/questions_case.h"
 #include "fuzz.h"

@@ -227,7 +227,8 @@ TEST_ANY(test_requests)
     for (size_t i = 0; i < N_ALL; i++) check_file(&all[i]);
 }
 
-/* The few-shot examples of gold_bpb are those of the chain of thought, with "So" before the answer. */
+/* The few-shot examples of gold_bpb are those of the chain of thought, with "So" before the
+ * answer. */
 static const char gsm8k[] = "task: gsm8k\nsplits: {test: test.jsonl, shown: fewshot_cot8.jsonl}\n"
                             "fields: {question: question, solution: [target, answer]}\n"
                             "profiles:\n"

@@ -1,4 +1,5 @@
-/* test_selection.c - the tasks that a user's words select: sets, profiles, forms, the user's files. */
+/* test_selection.c - the tasks that a user's words select: sets, profiles, forms, the user's
+ * files. */
 #include "eval/prompts/selection.h"
 
 #include "eval/prompts/questions_case.h"
