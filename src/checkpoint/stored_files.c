@@ -52,6 +52,13 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
     return CPL_OK;
 }
 
+/* Returns whether the name is that of a file that torch.save writes. */
+static bool is_of_pytorch(const char *name)
+{
+    return cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
+           cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt");
+}
+
 /* Returns the error for a folder without the expected names. It says what the folder contains. */
 static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
@@ -62,9 +69,7 @@ static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bo
         const char *name = names.at[i];
         if (strncmp(name, "adapter_model.", 14) == 0) adapter = name;
         if (cpl_path_ends_in(name, ".safetensors")) shard = name;
-        if (cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
-            cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt"))
-            foreign = name;
+        if (is_of_pytorch(name)) foreign = name;
     }
     cpl_status status = CPL_OK;
     if (adapter)

@@ -38,9 +38,10 @@ static void take_pass(cpl_step *step, const cpl_model_settings *config)
     step->pass.moe_scratch.exchange = step->exchange;
 }
 
-static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
+/* Takes what the coupling loss of a step and its figures need. */
+static void take_coupling(cpl_step *step, const cpl_model_settings *c)
 {
-    int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers, t = step->micro * step->seq_len;
+    int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
     cpl_tensor unseen = cpl_tensor_none();
     step->M           = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->M);
     step->eps         = cpl_tensor_take_host(&step->arena, (size_t)layers * sizeof *step->eps);
@@ -66,10 +67,16 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->own           = cpl_tensor_take_1d(&step->arena, n);
     step->products      = cpl_tensor_take_numbers(&step->arena, 3);
     step->figures       = cpl_tensor_take_numbers(&step->arena, CPL_N_FIGURES);
-    step->load          = cpl_tensor_take_1d(&step->arena, n);
-    step->host_load     = cpl_tensor_take_host(&step->arena, (size_t)n * sizeof *step->host_load);
-    step->sums          = cpl_tensor_take_host(
-                 &step->arena, (size_t)(1 + N_SUMS * layers > n ? 1 + N_SUMS * layers : n) * sizeof(double));
+}
+
+static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_model_settings *c)
+{
+    int64_t n = c->n_experts, layers = c->n_layers, t = step->micro * step->seq_len;
+    take_coupling(step, c);
+    step->load      = cpl_tensor_take_1d(&step->arena, n);
+    step->host_load = cpl_tensor_take_host(&step->arena, (size_t)n * sizeof *step->host_load);
+    step->sums      = cpl_tensor_take_host(
+             &step->arena, (size_t)(1 + N_SUMS * layers > n ? 1 + N_SUMS * layers : n) * sizeof(double));
     step->squares = cpl_tensor_take_numbers(&step->arena, n);
     step->tokens  = (cpl_step_tokens){
          cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
