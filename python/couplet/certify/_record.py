@@ -48,7 +48,6 @@ UNWRAPPED = "several processes are at work: give record() the model as it is wra
 SMALL, ROUNDED = 0.02, 32.0
 SPARE = 4.0
 CLIPPED = 1e-5  # share of a norm
-Step = Callable[[], Any]
 
 
 # ---- a step ----
@@ -123,7 +122,7 @@ class Recorded:
 
     # ---- the step ----
 
-    def run(self, step: Step) -> None:
+    def run(self, step: Callable[[], Any]) -> None:
         """Runs the step four times, and leaves random state, buffers, gradients and coefficient as they were. `step`
         makes forward and backward passes and may return the loss that it minimises; without it gradients alone are
         judged. Where the model is spread over processes, all of them call this."""
@@ -139,7 +138,7 @@ class Recorded:
             self.setting.set()
         self.x = self.case()
 
-    def once(self, step: Step, state: State) -> Run:
+    def once(self, step: Callable[[], Any], state: State) -> Run:
         self.passes.clear()
         try:
             loss = number_in(step())

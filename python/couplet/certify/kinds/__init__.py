@@ -8,19 +8,8 @@ from .._import import CannotJudge
 from .._kind import Kind
 from . import balance, bias, erc, experts, logits, rows
 
-KINDS: Dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        erc.KIND,
-        *balance.KINDS,
-        *logits.Z,
-        *bias.KINDS,
-        *rows.KINDS,
-        *experts.KINDS,
-        *logits.VARIANCE,
-        experts.AOE,
-    )
-}
+_ALL = (erc.KIND, *balance.KINDS, *logits.Z, *bias.KINDS, *rows.KINDS, *experts.KINDS, *logits.VARIANCE, experts.AOE)
+KINDS: Dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_of(name: str) -> Kind:

@@ -23,7 +23,7 @@ Routed = Tuple[Tensor, Tensor, Tensor]  # p, chosen, m
 def pick(x: Case, scores: Tensor, K: int) -> Tensor:
     """Returns 1 at the K largest of `scores` [...,n], else 0. The first of experts that tie are chosen, with x.turned the last.
     Scores tie that are equal when rounded to x.tolerance, a share of the largest."""
-    step = (x.tolerance or 0.0) * scores.abs().max()
+    step = (x.tolerance or 0.0) * (float(scores.abs().max()) or 1.0)
     if x.turned and step > 0:
         last, n = (scores / step).round().flip(-1), scores.shape[-1]
         chosen = n - 1 - last.argsort(dim=-1, descending=True, stable=True)[..., :K]
