@@ -79,9 +79,8 @@ class Callee:
             raise CannotJudge("its arguments cannot be read; wrap it in a function") from None
         self.parameters = named(self.signature)
         self.names = _names.read(self.parameters, kind.inputs)
-        unknown = [
-            p.name for p in self.parameters.values() if p.default is p.empty and p.name not in self.names.values()
-        ]
+        read = self.names.values()
+        unknown = [p.name for p in self.parameters.values() if p.default is p.empty and p.name not in read]
         if kind.order and (unknown or not self.names) and self._takes(kind.order):
             self.names, self.parameters = {name: name for name in kind.order}, {}
             self.function = lambda **given: function(*given.values())

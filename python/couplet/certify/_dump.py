@@ -155,15 +155,14 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
     values: Dict[str, Any] = {}
     got: Dict[str, Tensor] = {}
     for name, value in tensors.items():
-        if name in results or name.startswith("d_") and name[2:] in known and name not in GIVEN:
-            check(name, value)
+        is_output = name in results or name.startswith("d_") and name[2:] in known and name not in GIVEN
+        if not is_output and name not in known:
+            all_ = ", ".join(sorted(known | results))
+            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: {all_}")
+        check(name, value)
+        if is_output:
             got[name] = value.reshape(()) if name == "loss" else value
-        elif name not in known:
-            raise CannotJudge(
-                f"{name[:40]} is neither an input nor an output of a loss: {', '.join(sorted(known | results))}"
-            )
         else:
-            check(name, value)
             values[name] = number(name, value) if name in NUMBERS else value
     return arranged(path.stem, values, got), kind
 

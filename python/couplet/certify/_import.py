@@ -22,10 +22,8 @@ def raised(what: str, error: BaseException) -> CannotJudge:
     at = error.__traceback__
     while at and str(at.tb_frame.f_globals.get("__package__")).partition(".")[0] in ("couplet", "importlib"):
         at = at.tb_next
-    trace = "".join(traceback.format_exception(type(error), error, at)) if at else ""
-    return CannotJudge(
-        f"{what} {type(error).__name__}: {first_line(error)}" + (f"\n\n{trace.rstrip()}" if trace else "")
-    )
+    trace = "\n\n" + "".join(traceback.format_exception(type(error), error, at)).rstrip() if at else ""
+    return CannotJudge(f"{what} {type(error).__name__}: {first_line(error)}{trace}")
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:

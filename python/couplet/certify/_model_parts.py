@@ -174,7 +174,9 @@ class Passes:
         if self.is_counted and not in_backward():
             number = len(self.batches) - 1 if self.inside is not None else -1
             router.calls.append((number, x.reshape(-1, router.d).cpu()))
-            router.note_dtype(torch.is_autocast_enabled(x.device.type))
+            kinds = [router.dtype, router.module.get_parameter(router.key).dtype]
+            kinds += [torch.bfloat16] if torch.is_autocast_enabled(x.device.type) else []
+            router.dtype = max(kinds, key=lambda one: UNIT[one])
         if isinstance(at, str):
             return inputs, {**named, at: x}
         return (*inputs[:at], x, *inputs[at + 1 :]), named
@@ -197,10 +199,6 @@ class Router:
         self.key = next(key for key, _ in module.named_parameters() if f".{name}".endswith(f".{plain_name(key)}"))
         self.calls: List[Tuple[int, Tensor]] = []  # the number of the pass, and tokens [t, d]
         self.dtype = torch.float32  # the coarsest format that it computes in
-
-    def note_dtype(self, is_autocast: bool) -> None:
-        kinds = [self.dtype, self.module.get_parameter(self.key).dtype, *([torch.bfloat16] if is_autocast else [])]
-        self.dtype = max(kinds, key=lambda one: UNIT[one])
 
     def is_tokens(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d

@@ -101,6 +101,7 @@ class Recorded:
                 raise CannotJudge(f"{name} is {number!r:.40}, must be a whole number from 1")
         self.wrapped, self.model = model, unwrapped(model)
         self.setting = Setting(self.model, coefficient, value)
+        self.larger = max(1.0, 10 * self.setting.value)  # a value that rounding may not hide
         self.routers = routers_of(self.model, routers)
         self.passes = Passes(self.model, self.routers)
         self.top_k = top_k or Config.read(hf.config_of(self.model)).number("K") or None
@@ -184,9 +185,8 @@ class Recorded:
         silent = next((router for router in self.routers if not router.calls), None)
         if silent:
             skipped = "called under torch.no_grad() alone; run() needs a forward pass with gradients"
-            absent = (
-                "not called; run the model itself, not a compiled one, or give routers= the modules that are called"
-            )
+            how = "run the model itself, not a compiled one, or give routers= the modules that are called"
+            absent = f"not called; {how}"
             raise CannotJudge(f"{silent.name}: its module was {skipped if self.passes.has_skipped else absent}")
         each = [router.layers(self.passes.batches) for router in self.routers]
         router_of = [k for k, layers in enumerate(each) for _ in layers]
@@ -272,12 +272,9 @@ class Recorded:
         if left > self.floor() and left > SMALL * twice.size():
             raise CannotJudge(
                 "the gradients are neither affine in the coefficient nor in its square: they are clipped, or "
-                f"rounding hides a small coefficient; give value= a larger one, as {self.larger()}"
+                f"rounding hides a small coefficient; give value= a larger one, as {self.larger}"
             )
         return max(self.floor(), SPARE * left)
-
-    def larger(self) -> float:
-        return max(1.0, 10 * self.setting.value)
 
     def dumps(self, kind: Kind) -> List[Dump]:
         """Returns the dumps at c and 2c. CannotJudge: rounding hides the auxiliary loss."""
@@ -301,7 +298,7 @@ class Recorded:
             if noise > max(SMALL, ROUNDED * UNIT[self.dtype()]) * size:
                 raise CannotJudge(
                     f"cannot be told: the gradient of {kind.name} at the coefficient {float(x.coefficient):g} "
-                    f"is within the rounding of the whole step; give value= a larger one, as {self.larger()}"
+                    f"is within the rounding of the whole step; give value= a larger one, as {self.larger}"
                 )
             rounding = dict.fromkeys(got, noise)
             if self.has_loss(run, right):

@@ -8,9 +8,8 @@ from ._judge import SCALES, Verdict
 from ._kind import ABOUT, FAULTS
 
 VERSION = 2  # the version of the JSON
-PLUMBING = {
-    row["key"] for row in FAULTS if row["group"] in ("any", "steps")
-}  # faults of the code that calls a loss, whatever loss it is
+# The faults of the code that calls a loss, whatever loss it is.
+PLUMBING = {row["key"] for row in FAULTS if row["group"] in ("any", "steps")}
 
 
 def fault_sentences(verdict: Verdict) -> List[str]:

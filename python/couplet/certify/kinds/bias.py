@@ -16,10 +16,8 @@ from . import balance
 
 def counts_of(x: Case, has: Has) -> Tensor:
     """Returns the counts [n] of all micro-batches or ranks, from x.counts [A,n], whole numbers."""
-    if has("last_micro_batch") or has("first_micro_batch"):
-        one: Tensor = x.counts[-1 if has("last_micro_batch") else 0]
-        return one
-    total: Tensor = x.counts.sum(0)
+    parts = x.counts[-1:] if has("last_micro_batch") else x.counts[:1] if has("first_micro_batch") else x.counts
+    total: Tensor = parts.sum(0)
     return total.clamp(max=256) if has("counts_in_bf16") else total
 
 
