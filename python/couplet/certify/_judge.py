@@ -27,11 +27,11 @@ SPARE = {torch.float64: 8.0, torch.float32: 8.0, torch.float16: 8.0, torch.bfloa
 TINY = 1e-3  # share of an output: a smaller distance is not mentioned
 NEAR = 0.25  # share of an output: a hypothesis further away is rejected at once
 SHARP = 0.1  # share of an output: nothing further away is called right, whatever rounding may do
+CLEARLY = 4.0  # times further away than a fault: then the right numbers are not meant, whatever rounding may do
 ALIKE = 0.25  # the cosine of an error with that of bf16, from which on it is bf16's
 
 # Faults that multiply loss and gradients by one number, or by two.
-Scale = Callable[[Case], Any]
-SCALES: Dict[str, Scale] = {
+SCALES: Dict[str, Callable[[Case], Any]] = {
     "coefficient_unused": lambda x: 1 / x.times,
     "coefficient_twice": lambda x: x.times,
     "weight_left_out": lambda x: 1 / x.times,
@@ -175,19 +175,20 @@ class Held:
         got = float(self.dump.got["loss"])
         return abs(got - want) <= max(NEAR * abs(want), 1e-3 * self.sizes["loss"], self.dump.noise.get("loss", 0.0))
 
-    def figures(self, fault: Optional[Fault] = None, value: Any = None) -> List[Figure]:
-        """Compares the outputs. Bounds include what rounding and ties may change, if it can matter."""
+    def figures(self, fault: Optional[Fault] = None, value: Any = None, is_tight: bool = False) -> List[Figure]:
+        """Compares the outputs. The bounds of `is_tight` leave out what rounding and ties may change."""
         expected = self.right if fault is None else self.outputs(self.x, fault, value)
         found = []
         for name, want in expected.items():
             if name in self.dump.got:
                 got, tolerance = self.dump.got[name], TOLERANCE[self.format]
                 share = tolerance if self.kind.gradients else 4 * UNIT[self.format]  # a bias has no products
-                bound = share * float(want.norm()) + self.floors[name]
+                floor = self.dump.noise.get(name, 0.0) if is_tight else self.floors[name]
+                bound = share * float(want.norm()) + floor
                 found.append(Figure(name, size(want), size(got), distance_of(self.x, got, want), bound))
         off = [one for one in found if not one.distance <= one.bound]
         is_near = all(one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name]) for one in off)
-        if fault is None or off and is_near:
+        if not is_tight and (fault is None or off and is_near):
             self._allow_rounding(found, expected, fault, value)
         return found
 
@@ -301,6 +302,28 @@ def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
     return found
 
 
+def clear_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
+    """Returns the one fault that explains dumps in 16 bits, which are right within rounding, if their numbers are CLEARLY
+    nearer to those of the fault. Outputs that lie off by their size or more are rounding errors alone."""
+    held = [one for one in held if not one.x.twins]
+    right = [one.figures(is_tight=True) for one in held]
+    is_noise = any(f.distance and f.distance >= abs(f.expected) for figures in right for f in figures)
+    if is_noise or not any(one.is_coarse for one in held) or all(map(are_within, right)):
+        return []
+    found: List[Tuple[Fault, Any]] = []
+    for fault in kind.faults:
+        for value in () if fault.key == "factor" or fault.key.endswith("_in_bf16") else fault.values:
+            off = [one.figures(fault, value, is_tight=True) for one in held if one.may_fit(fault, value)]
+            if len(off) == len(held) and all(map(are_within, off)) and CLEARLY * share_off(off) <= share_off(right):
+                found.append((fault, value))
+    return found if len(found) == 1 else []
+
+
+def share_off(figures: Sequence[Sequence[Figure]]) -> float:
+    """Returns how far all outputs lie off, as a share of their sizes."""
+    return math.hypot(*(f.distance / abs(f.expected) for one in figures for f in one if f.expected))
+
+
 def are_within(figures: Sequence[Figure]) -> bool:
     return all(one.distance <= one.bound for one in figures)
 
@@ -324,6 +347,8 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     figures = {one.dump.name: one.figures() for one in held}
     wrong = [one for one in held if not are_within(figures[one.dump.name])]
     others = [other for other in relatives(kind, dumps) if is_right(other, dumps)]
+    if not wrong and (clear := clear_faults(kind, held)):
+        return Verdict(kind, "fault", clear, figures=figures)
     if not wrong:
         return Verdict(kind, "right", [], others, figures, rounding=within(held, figures), held=held)
     only_ties = all(one.x.twins for one in wrong)

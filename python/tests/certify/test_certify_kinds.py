@@ -90,6 +90,21 @@ def test_right_ones_in_other_words(name):
         assert verdict.state == "right", (number, case, dtype, certify.sentence(verdict))
 
 
+SMALL = {"olmoe": "padding_in_f groups_joined f_straight_through", "deepseek": "f_straight_through sigmoid_twice"}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_faults_in_bf16(name):
+    """They move a gradient by less than rounding may."""
+    kind, g = KINDS[f"load-balancing-{name}"], generator(0)
+    x = Case(logits=torch.randn(2, 2048, 16, generator=g), top_k=4, mask=torch.rand(2048, generator=g) > 0.1)
+    x = x.but(coefficient=0.01, micro_batches=4, sequences=4)
+    for key in ("", *SMALL[name].split()):
+        verdict = judge(kind, [dump_of(kind, "one", x, kind.fault(key) if key else None, torch.bfloat16)])
+        assert keys(verdict) == [key] * bool(key) and verdict.exit_code == bool(key), certify.sentence(verdict)
+    assert judge(kind, [Dump("one", x.to(torch.bfloat16), outputs(kind, x.to(torch.bfloat16)))]).state == "right"
+
+
 # ---- functions ----
 
 
