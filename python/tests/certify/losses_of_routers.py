@@ -1,4 +1,4 @@
-"""Losses of routers as people write them: right ones in several ways, wrong ones, and what cannot be judged."""
+"""Losses of routers as people write them, right and wrong ones. styles/ has more that are right."""
 
 import torch
 import torch.nn.functional as F
@@ -36,20 +36,6 @@ def olmoe(router_logits, top_k, coefficient):
     return coefficient * total / len(router_logits)
 
 
-def in_chunks(router_logits, top_k, coefficient):
-    """Tokens in chunks of seven, the softmax by hand."""
-    losses = []
-    for logits in router_logits:
-        n, counts, sums = logits.shape[-1], 0, 0
-        for part in logits.float().split(7):
-            e = (part - part.amax(-1, keepdim=True)).exp()
-            p = e / e.sum(-1, keepdim=True)
-            counts = counts + F.one_hot(part.topk(top_k).indices, n).sum((0, 1))
-            sums = sums + p.sum(0)
-        losses.append(n * (counts / (len(logits) * top_k) * sums / len(logits)).sum())
-    return coefficient * torch.stack(losses).mean()
-
-
 def softmax_twice(router_logits, top_k, coefficient):
     return olmoe(tuple(logits.softmax(-1) for logits in router_logits), top_k, coefficient)
 
@@ -59,16 +45,6 @@ def chosen_first(logits, top_k):
     values, indices = logits.topk(top_k)
     p = torch.zeros_like(logits).scatter(1, indices, values.softmax(-1))
     return logits.shape[-1] * (F.one_hot(indices, logits.shape[-1]).sum(1).float().mean(0) / top_k * p.mean(0)).sum()
-
-
-def deepseek(router_logits, top_k, sequences, coefficient):
-    total = 0
-    for logits in router_logits:
-        s = logits.float().sigmoid()
-        s = (s / s.sum(-1, keepdim=True)).view(sequences, -1, s.shape[-1])
-        f = F.one_hot(s.topk(top_k).indices, s.shape[-1]).sum(2).float().mean(1) * s.shape[-1] / top_k
-        total = total + (f * s.mean(1)).sum(-1).mean()
-    return coefficient * total
 
 
 def with_epsilon(router_logits, top_k, coefficient):
@@ -86,14 +62,6 @@ def with_epsilon(router_logits, top_k, coefficient):
 
 def z(logits):
     return torch.logsumexp(logits.float(), -1).square().mean()
-
-
-def z_by_hand(router_logits, coefficient):
-    each = [
-        ((r.float() - r.float().amax(-1, keepdim=True)).exp().sum(-1).log() + r.float().amax(-1)) ** 2
-        for r in router_logits
-    ]
-    return coefficient * torch.stack([one.mean() for one in each]).mean()
 
 
 def z_not_squared(logits):
@@ -129,23 +97,14 @@ def gate_with_bias(logits, bias, top_k, scale):
     return weights / weights.sum(-1, keepdim=True) * scale, indices
 
 
-def orthogonal(router, coefficient):
-    R = F.normalize(router, dim=-1)
-    return coefficient * (R @ R.mT - torch.eye(R.shape[-2], dtype=R.dtype)).square().mean()
-
-
 RIGHT = (
     (mixtral, "load-balancing-mixtral"),
     (one_layer, "load-balancing-olmoe"),
     (olmoe, "load-balancing-olmoe"),
-    (in_chunks, "load-balancing-olmoe"),
-    (deepseek, "load-balancing-deepseek"),
     (z, "z-loss"),
-    (z_by_hand, "z-loss"),
     (update_bias, "bias-update-sign"),
     (update_bias_centred, "bias-update-centred"),
     (gate, "gate-weights"),
-    (orthogonal, "router-orthogonality"),
 )
 WRONG = (
     (softmax_twice, "load-balancing-olmoe", "softmax is taken twice"),

@@ -3,6 +3,8 @@
 import pathlib
 
 import pytest
+import torch
+from couplet import certify
 from styles import table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -12,6 +14,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_the_verdict(name, kind, public, expected):
     got, said = table.judge_function(name, kind)
     assert got == expected, said
+
+
+@pytest.mark.parametrize("name, kind", [row[:2] for row in table.TABLE if row[3] == "right"])
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_right_in_other_formats(name, kind, dtype):
+    certify.assert_right(table.function(name), kind, dtype=dtype, seed=3)
 
 
 def test_the_table_has_each_function_once():
