@@ -218,23 +218,15 @@ def rows(count):
     return [{"input_ids": ids, "labels": ids.clone()} for ids in torch.randint(2, 96, (count, 12), generator=made)]
 
 
+def settings_of(folder, accumulation, **more):
+    """Returns the settings of a Trainer that makes steps of SGD on the CPU and saves nothing."""
+    usual = dict(optim="sgd", max_grad_norm=0.0, per_device_train_batch_size=2, logging_steps=1, save_strategy="no")
+    usual.update(report_to=[], use_cpu=True, disable_tqdm=True, seed=1)
+    return TrainingArguments(output_dir=str(folder), gradient_accumulation_steps=accumulation, **usual, **more)
+
+
 def trainer_of(model, folder, accumulation, steps=1):
-    settings = TrainingArguments(
-        output_dir=str(folder),
-        max_steps=steps,
-        per_device_train_batch_size=2,
-        logging_steps=1,
-        gradient_accumulation_steps=accumulation,
-        optim="sgd",
-        learning_rate=1.0,
-        max_grad_norm=0.0,
-        lr_scheduler_type="constant",
-        report_to=[],
-        save_strategy="no",
-        use_cpu=True,
-        disable_tqdm=True,
-        seed=1,
-    )
+    settings = settings_of(folder, accumulation, max_steps=steps, learning_rate=1.0, lr_scheduler_type="constant")
     return Trainer(model=model, args=settings, train_dataset=rows(8))
 
 
@@ -437,7 +429,7 @@ def test_guessed_family_warns():
 
 
 def test_wrong_settings():
-    """They are checked as those of couplet.attach."""
+    """Settings are checked as couplet.attach checks them."""
     with pytest.raises(ValueError, match="reduction is 'max', must be mean or sum"):
         couplet.hf.attach(tiny(), reduction="max")
     with pytest.raises(TypeError, match="model is a str, must be a torch.nn.Module"):
@@ -477,7 +469,7 @@ class Quantised:
 
 @pytest.mark.parametrize("where", ("experts", "attention", "nowhere"))
 def test_quantised_models(where):
-    """What a parameter in memory is, it says itself: of a quantised model experts that are not may be used."""
+    """A parameter in memory shows its own dtype. Experts of a quantised model may be used if they are not quantised."""
     model = tiny()
     model.config.quantization_config = Quantised()
     for name, module in model.named_modules():

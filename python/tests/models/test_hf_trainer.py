@@ -9,7 +9,7 @@ import torch
 from conftest import close
 
 transformers = pytest.importorskip("transformers")
-from test_hf import by_hand, rows, tiny  # noqa: E402
+from test_hf import by_hand, rows, settings_of, tiny  # noqa: E402
 
 WEIGHT = 7.0
 
@@ -41,21 +41,7 @@ class Check(transformers.TrainerCallback):
 
 
 def trainer_of(kind, model, folder, check, accumulation=3):
-    settings = transformers.TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=2,
-        per_device_train_batch_size=2,
-        logging_steps=1,
-        gradient_accumulation_steps=accumulation,
-        optim="sgd",
-        learning_rate=0.01,
-        max_grad_norm=0.0,
-        report_to=[],
-        save_strategy="no",
-        use_cpu=True,
-        disable_tqdm=True,
-        seed=1,
-    )
+    settings = settings_of(folder, accumulation, num_train_epochs=2, learning_rate=0.01)
     more = dict(model=model, args=settings, train_dataset=rows(10), callbacks=[check])
     if kind == "function":
         return transformers.Trainer(
