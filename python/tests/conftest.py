@@ -1,10 +1,15 @@
-"""What the tests share: where golden values are, and how results are held against them."""
+"""Helpers of several tests: golden values, comparisons, processes, small models."""
 
+import contextlib
+import datetime
 import os
 import pathlib
+import tempfile
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 try:
     import torch.distributed.fsdp as fsdp
@@ -44,8 +49,14 @@ def close(got, want, limit, name=""):
         assert error <= limit * size, (name, float(error / size))
 
 
+def all_close(got, want, limit):
+    """Each of the tensors is close to its counterpart, and there are as many."""
+    for a, b in zip(got, want, strict=True):
+        close(a, b, limit)
+
+
 def same_gradients(model, got, limit):
-    """Those of `got`, by name, None where there is none, and those of the model's parameters."""
+    """The gradients of `got`, by name, are those of the model's parameters. None stands for no gradient."""
     for name, p in model.named_parameters():
         assert (p.grad is None) == (got[name] is None), name
         if p.grad is not None:
@@ -59,6 +70,37 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def _run_process(rank, run, size, backend, folder, arguments):
+    torch.set_num_threads(1)
+    with _group(folder, rank, size, backend):
+        torch.save(run(rank, *arguments), os.path.join(folder, f"{rank}.pt"))
+        dist.barrier()
+
+
+@contextlib.contextmanager
+def _group(folder, rank, size, backend="gloo"):
+    limit = datetime.timedelta(seconds=120)
+    dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=limit)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def in_processes(run, size, *arguments, backend="gloo"):
+    """Returns what `run(rank, *arguments)` returns in each of the processes of a group, by rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_run_process, args=(run, size, backend, folder, arguments), nprocs=size)
+        return [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(size)]
+
+
+@contextlib.contextmanager
+def group_of_one():
+    """A process group of this process alone."""
+    with tempfile.TemporaryDirectory() as folder, _group(folder, 0, 1):
+        yield
 
 
 class InMemory(torch.nn.Module):

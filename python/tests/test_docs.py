@@ -1,4 +1,4 @@
-"""What the pages of docs/ on the package show, run as it stands there on something small."""
+"""Code on the pages of docs/ about the package, run as it stands there on something small."""
 
 import inspect
 import json
@@ -14,8 +14,7 @@ import types
 import couplet
 import pytest
 import torch
-import torch.distributed as dist
-from conftest import ROOT
+from conftest import ROOT, group_of_one
 
 
 def blocks(page):
@@ -75,7 +74,7 @@ def test_the_example_of_signs():
     assert abs(numbers[0] - numbers[1]).max() <= 0.0101  # the last digit, on another processor
     loss, _, rho, _, _, first, as_R = numbers[1].T
     assert (loss == 0).tolist() == [True, True, False, True, True] and as_R.tolist() == [1, 1, 1, 0, 1]
-    assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # what the page says
+    assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # the page says so
 
 
 # ---- the pages of the package ----
@@ -135,7 +134,7 @@ def test_the_first_step(capsys):
     assert [float(x) for x in made] == pytest.approx(
         [float(x) for x in shown], rel=0.05
     )  # other kernels round otherwise
-    assert float(made[0]) > 1 > float(made[1])  # what the page says
+    assert float(made[0]) > 1 > float(made[1])  # the page says so
 
 
 def test_the_readme(capsys):
@@ -228,16 +227,13 @@ def test_figures_over_tokens(capsys):
     assert "signs.tokens.above/1" in capsys.readouterr().out
 
 
-def test_expert_parallelism(tmp_path):
+def test_expert_parallelism():
     layer = Layer()
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
+    with group_of_one():
         names = dict(
             couplet=couplet, router=layer.router.weight, local_w_gate=layer.w_gate, group=None, seed=3, step=1, l=0
         )
         exec(block("pytorch/sharding.md", "loss = couplet.erc_loss_ep"), names)
-    finally:
-        dist.destroy_process_group()
     assert names["loss"].item() == pytest.approx(
         couplet.erc_loss(layer.router.weight, layer.w_gate, seed=3, step=1).item(), rel=1e-6
     )
@@ -314,7 +310,7 @@ int main(void)
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 def test_dump_in_c(tmp_path):
-    """It has no gradients, which count as zero: not right, but a dump that is read."""
+    """The dump has no gradients, which count as zero. It is read, and it is not right."""
     (tmp_path / "dump.c").write_text(MAIN % block("certify.md", "char h[512]"))
     subprocess.run(
         ["cc", "-std=c11", "-Wall", "-Wextra", "-Wformat=2", "-Werror", "dump.c", "-o", "dump"],

@@ -2,7 +2,6 @@
 COUPLET_TEST_DEVICE=cpu runs on the CPU what can be run there."""
 
 import copy
-import datetime
 import os
 
 import couplet
@@ -12,9 +11,7 @@ import test_golden
 import test_hf
 import test_parallel
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import close, needs_fully_shard, same_gradients
+from conftest import all_close, close, in_processes, needs_fully_shard, same_gradients
 from couplet import bench, certify
 from couplet.figures import _figures
 from couplet.ops import _noise
@@ -205,8 +202,7 @@ def test_captured_with_noise_of_ones_own():
         pair = [t.detach().clone().requires_grad_() for t in (router, gates)]
         want = couplet.erc_loss(*pair, seed=1, step=step)
         want.backward()
-        for a, b in zip(got, (want, *(t.grad for t in pair))):
-            close(a, b, 1e-6)
+        all_close(got, (want, *(t.grad for t in pair)), 1e-6)
 
 
 @needs_cuda
@@ -237,26 +233,6 @@ def test_nothing_waits(call):
 # ---- processes ----
 
 
-def processes(run, count, backend, folder):
-    mp.spawn(_process, args=(run, count, backend, str(folder)), nprocs=count)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(count)]
-
-
-def _process(rank, run, count, backend, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        backend,
-        init_method=f"file://{folder}/meet",
-        rank=rank,
-        world_size=count,
-        timeout=datetime.timedelta(seconds=60),
-    )
-    try:
-        torch.save([t.cpu() for t in run(rank, count)], os.path.join(folder, f"{rank}.pt"))
-    finally:
-        dist.destroy_process_group()
-
-
 def experts_spread(rank, count):
     (router, gate, *_), settings = test_parallel.arguments(
         test_parallel.CASES[0], slice(rank * test_parallel.n // count, (rank + 1) * test_parallel.n // count)
@@ -264,23 +240,23 @@ def experts_spread(rank, count):
     pair = [t.detach().to(DEVICE).requires_grad_() for t in (router, gate)]
     loss = couplet.erc_loss_ep(*pair, **settings)
     (3 * loss).backward()
-    return [loss.detach(), *(t.grad for t in pair)]
+    return [t.cpu() for t in (loss.detach(), *(t.grad for t in pair))]
 
 
 @pytest.mark.parametrize("backend, count", (pytest.param("nccl", 1, marks=needs_cuda), ("gloo", 2)))
-def test_experts_spread_over_processes(backend, count, tmp_path):
-    """Of gloo two share one device; NCCL has a device for each."""
+def test_experts_spread_over_processes(backend, count):
+    """Two processes of gloo share one device. NCCL has a device for each."""
     whole, settings = test_parallel.arguments(test_parallel.CASES[0], slice(0, test_parallel.n))
     loss = test_parallel.whole_loss(whole, **settings)
     (3 * loss).backward()
     here = test_parallel.n // count
-    for rank, (got, d_router, d_gate) in enumerate(processes(experts_spread, count, backend, tmp_path)):
+    for rank, (got, d_router, d_gate) in enumerate(in_processes(experts_spread, count, count, backend=backend)):
         close(got, loss, 1e-5)
         close(d_router, whole[0].grad, 1e-5)
         close(d_gate, whole[1].grad[rank * here : (rank + 1) * here], 1e-5)
 
 
-def sharded(rank, count):
+def sharded(rank):
     from torch.distributed.fsdp import fully_shard
 
     model = test_hf.tiny().to(DEVICE)
@@ -288,16 +264,15 @@ def sharded(rank, count):
         fully_shard(layer)
     fully_shard(model)
     couplet.hf.attach(model, weight=3.0).backward()
-    return [p.grad.full_tensor() for p in model.parameters() if p.grad is not None]
+    return [p.grad.full_tensor().cpu() for p in model.parameters() if p.grad is not None]
 
 
 @needs_cuda
 @needs_fully_shard
-def test_fully_shard_with_nccl(tmp_path):
+def test_fully_shard_with_nccl():
     model = test_hf.tiny()
     couplet.hf.attach(model, weight=3.0).backward()
     want = [p.grad for p in model.parameters() if p.grad is not None]
-    (got,) = processes(sharded, 1, "nccl", tmp_path)
+    (got,) = in_processes(sharded, 1, backend="nccl")
     assert len(got) == len(want)
-    for a, b in zip(got, want):
-        close(a, b, 1e-5)
+    all_close(got, want, 1e-5)

@@ -7,7 +7,7 @@ import json
 import couplet
 import pytest
 import torch
-from conftest import GOLDEN, ROOT, close
+from conftest import GOLDEN, ROOT, all_close, close
 from safetensors.torch import load_file
 
 FILE = ROOT / "python" / "vendor" / "erc.py"
@@ -63,5 +63,4 @@ def test_the_loss_is_the_package_s(dtype, limit):
         leaves = [t.clone().requires_grad_() for t in (R, W)]
         loss = function(*leaves, alpha=0.8, weight=2.0, seed=4, step=9, layer=2, gate_half="interleaved")
         both.append([loss, *torch.autograd.grad(loss, leaves)])
-    for got, want in zip(*both):
-        close(got, want, limit)
+    all_close(*both, limit)

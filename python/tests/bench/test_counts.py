@@ -1,5 +1,5 @@
-"""What the code for accelerators asks of a device, counted in fake tensors of device cuda: limits of kernels, bytes
-and memory, no synchronisation; and the counter itself."""
+"""Limits of the kernels, bytes and memory that the code for accelerators takes, without synchronisation. They are
+counted in fake tensors of device cuda. The counter itself is tested too."""
 
 import dataclasses
 
@@ -233,7 +233,7 @@ def gradients_of(dtype, to, compute="", has_scale=False):
 
 @pytest.fixture(scope="module")
 def noise():
-    """Of all layers, by model."""
+    """Counts of the noise of all layers, by model."""
     return {name: counting.of_noise(shape) for name, shape in MODELS.items()}
 
 
@@ -286,7 +286,7 @@ def test_a_share_of_the_experts(shape):
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32))
 @pytest.mark.parametrize("to", (torch.float16, torch.float32))
 def test_a_scale_on_the_device_is_not_read(dtype, to):
-    """That of a gradient scaler in erc.backward, for gradients of the gates' dtype and of another."""
+    """A gradient scaler gives its scale to erc.backward. Gradients have the gates' dtype or another."""
 
     assert gradients_of(dtype, to, has_scale=True).host_copies == 0
 
@@ -338,7 +338,8 @@ def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
 
 @pytest.fixture(scope="module")
 def kernels_a_layer(noise):
-    """Of a step of the whole model, by its layers, of which `counts` has FEW: each draw is of many layers."""
+    """Returns a function that gives the kernels a layer of a step of the whole model. `counts` are of FEW layers, while
+    one draw of noise serves many."""
     few = {name: counting.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
 
     def of(name, counts):
@@ -480,7 +481,7 @@ def described(results):
 
 
 def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
-    """What an evaluation makes, and what the operator says of fake tensors."""
+    """An evaluation makes the tensors that the operator names for fake ones."""
     make, half = LAYOUTS[layout]
     gate, router = make(dtype), torch.empty(8, 16, dtype=router_dtype or dtype, device="cuda")
     up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)
@@ -537,7 +538,7 @@ def test_products_of_another_dtype(dtype, compute):
 
 
 def test_chunks_are_those_of_a_gpu(monkeypatch):
-    """What other tests set for the CPU is not at work here."""
+    """The settings of other tests for the CPU are not at work here."""
     accelerator_paths(monkeypatch, 1)
     chunked = counting.of_layer(OLMOE, accumulates=True).kernels
     monkeypatch.undo()

@@ -28,7 +28,7 @@ PAGES = pathlib.Path(__file__).parents[3] / "docs"
 
 
 def dump_of(kind, name, x, fault, dtype):
-    """What an implementation with this fault gives in this format: bf16 is computed in float32 and stored in bf16."""
+    """Returns the dump of an implementation with this fault. bf16 is computed in float32 and stored in bf16."""
     x = x.to(dtype)
     held = Held(kind, Dump(name, x, {}))
     held.x = x.to(torch.float32 if dtype is torch.bfloat16 else dtype)
@@ -58,7 +58,7 @@ def expect_faults(function, kind, want, **settings):
 def test_the_reference_is_right(name, dtype):
     verdict = judge(KINDS[name], dumps_of(KINDS[name], None, dtype))
     assert (verdict.state, verdict.exit_code) == ("right", 0), certify.sentence(verdict)
-    if dtype is not torch.bfloat16:  # what cannot be shown is idle: there are no ranks, or no micro-batches
+    if dtype is not torch.bfloat16:  # a fault is idle without ranks or micro-batches
         idle = ("steps", "ranks", "layers_sum", "layers_twice")
         assert all(any(word in fault.key for word in idle) for fault in verdict.untold), verdict.untold
 
@@ -376,7 +376,7 @@ def test_counts_shared_over_ranks_but_not_over_steps():
 
 
 def test_ties_are_broken_in_any_way():
-    """Of experts that tie the first, the last, and a random one; but no others."""
+    """The first, the last or a random one of the experts that tie may be chosen, but no others."""
     kind, g = KINDS["load-balancing-olmoe"], generator(0)
     x = Case(logits=(torch.randn(2, 24, 6, generator=g) * 2).round(), top_k=2, coefficient=0.6)
     for order in (torch.arange(6.0).flip(0), torch.arange(6.0), torch.rand(2, 24, 6, generator=g)):

@@ -1,13 +1,8 @@
 """couplet.certify.record over processes (DDP, FSDP2), and on models of Transformers."""
 
-import os
-import tempfile
-
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import HAS_FULLY_SHARD
+from conftest import HAS_FULLY_SHARD, in_processes
 from couplet import certify
 from test_certify_record import K, Model, batches, keys, recorded, step_of, step_on
 
@@ -29,9 +24,7 @@ def spread(name, fault="", policy=None):
     return fsdp.fully_shard(model, **more)
 
 
-def process(rank, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE)
+def verdicts(rank):
     mine = batches(3 * SIZE)[3 * rank : 3 * rank + 3]
     found = {}
     for name in KINDS:
@@ -47,16 +40,12 @@ def process(rank, folder):
     if HAS_FULLY_SHARD:
         model = spread("fully_shard", policy=fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32))
         found["fully_shard", "bf16"] = recorded(model, step_of(model, mine), value=1.0)
-    said = {key: (one.state, sorted(keys(one))) for key, one in found.items()}
-    torch.save(said, os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    return {key: (one.state, sorted(keys(one))) for key, one in found.items()}
 
 
 @pytest.fixture(scope="module")
 def two():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(folder,), nprocs=SIZE)
-        return [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(SIZE)]
+    return in_processes(verdicts, SIZE)
 
 
 @pytest.mark.parametrize("name", KINDS)

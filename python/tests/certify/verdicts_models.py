@@ -1,7 +1,7 @@
 """The verdicts on whole models of Transformers in docs/verdicts.md: a training step of a tiny model of each family whose
 code has an auxiliary loss, router included.
 
-    python tests/certify/verdicts_models.py [FAMILY ...]          # of the Transformers that is imported"""
+    python tests/certify/verdicts_models.py [FAMILY ...]          # judges the Transformers that is imported"""
 
 import collections
 import importlib

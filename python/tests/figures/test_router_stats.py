@@ -3,14 +3,12 @@
 import copy
 import gc
 import math
-import os
-import tempfile
 
 import couplet
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from conftest import in_processes
 from torch import nn
 
 n, k, tokens = 6, 2, 40
@@ -350,21 +348,16 @@ def test_a_choice_that_is_made_outside_of_the_router():
 # ---- processes ----
 
 
-def process(rank, size, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+def alone_and_together(rank):
     router = Router()
     stats = couplet.RouterStats([router], n)
     router(routed(rank, unused=(rank,)))
     alone = stats.figures(reset=False)
-    torch.save((alone, stats.figures(group=dist.group.WORLD)), os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    return alone, stats.figures(group=dist.group.WORLD)
 
 
 def test_sums_over_processes():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(2, folder), nprocs=2)
-        results = [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(2)]
+    results = in_processes(alone_and_together, 2)
     batches = [routed(rank, unused=(rank,)) for rank in range(2)]
     want = expected(batches)
     for alone, together in results:

@@ -6,7 +6,7 @@ import pickle
 import couplet
 import pytest
 import torch
-from conftest import close, same_gradients
+from conftest import close, group_of_one, same_gradients
 from torch import nn
 
 n, d, D = 6, 10, 8
@@ -212,9 +212,8 @@ def test_quantised_experts_are_refused(dtype):
         couplet.attach(model, pairs_of(model))
 
 
-def test_a_mesh_is_no_group(tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
+def test_a_mesh_is_no_group():
+    with group_of_one():
         mesh, model = torch.distributed.device_mesh.init_device_mesh("cpu", (1,)), Model()
         router, gates = pairs_of(model)[0]
         stats = couplet.RouterStats([nn.Identity()], n)
@@ -232,8 +231,6 @@ def test_a_mesh_is_no_group(tmp_path):
         with pytest.raises(TypeError, match="group is a DeviceMesh"):
             stats.figures(group=mesh)
         close(couplet.attach(model, pairs_of(model), seed=2, group=mesh.get_group()).loss(), by_hand(model), 1e-6)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_a_compiled_model():

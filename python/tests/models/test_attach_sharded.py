@@ -3,8 +3,6 @@ them: experts spread by distribute_tensor over `ep`, then fully_shard over `dp`.
 one process."""
 
 import gc
-import os
-import tempfile
 import weakref
 
 import couplet
@@ -12,8 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor
-import torch.multiprocessing as mp
-from conftest import HAS_FULLY_SHARD, IS_211, close, needs_fully_shard
+from conftest import HAS_FULLY_SHARD, IS_211, close, in_processes, needs_fully_shard
 from couplet.figures import _figures
 from torch import nn
 
@@ -198,7 +195,7 @@ def attached_before_both(size):
 
 
 def gathered_for_its_own_layer(size):
-    """How many layers' gathered gates live at once, in loss() and until the backward pass has ended."""
+    """Counts the layers whose gathered gates live at once, in loss() and until the backward pass has ended."""
     model = Model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
     erc = couplet.attach(model, layers_of(model), **SETTINGS)
@@ -243,7 +240,7 @@ def uneven(size):
 
 
 SHARDED = (fsdp2, ep_and_fsdp2, attached_before_both, hybrid)
-# What PEFT makes of sharded matrices has no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
+# Adapters of PEFT on sharded matrices have no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
 CASES = (
     ep_alone,
     experts_that_are_not_spread,
@@ -254,21 +251,14 @@ CASES = (
 )
 
 
-def process(rank, size, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    results = {case.__name__: case(size) for case in CASES if case is not hybrid or size == 4}
-    if rank == size - 1:
-        torch.save(results, os.path.join(folder, "results.pt"))
-    dist.barrier()
-    dist.destroy_process_group()
+def results(rank, size):
+    found = {case.__name__: case(size) for case in CASES if case is not hybrid or size == 4}
+    return found if rank == size - 1 else None
 
 
 @pytest.fixture(scope="module", params=(2, 4))
 def many(request):
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(request.param, folder), nprocs=request.param)
-        yield request.param, torch.load(os.path.join(folder, "results.pt"))
+    return request.param, in_processes(results, request.param, request.param)[-1]
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,13 @@
 are those of one."""
 
 import contextlib
-import os
-import tempfile
 
 import couplet
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.tensor
-import torch.multiprocessing as mp
-from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
+from conftest import HAS_FULLY_SHARD, close, group_of_one, in_processes, needs_fully_shard
 
 pytest.importorskip("transformers")
 fsdp = pytest.importorskip("torch.distributed.fsdp")
@@ -107,7 +104,7 @@ def fsdp1(mesh):
     with FSDP.summon_full_params(model, with_grads=True):
         extra = erc.loss()
         extra.backward()
-        erc.loss().backward()  # of the next micro-batch: a zero
+        erc.loss().backward()  # the next micro-batch adds zero
     with FSDP.summon_full_params(model, with_grads=True):
         grads = {name.replace("_fsdp_wrapped_module.", ""): p.grad.clone() for name, p in model.named_parameters()}
     return loss.detach() + extra.detach(), grads, again(model, erc)
@@ -124,21 +121,14 @@ def replicas(mesh):
 CASES = (fsdp1, replicas, *((fully_shard, attached_before, in_a_loop_of_ones_own) if HAS_FULLY_SHARD else ()))
 
 
-def process(rank, size, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
-    results = {case.__name__: case(mesh) for case in CASES}
-    if rank == 0:
-        torch.save(results, os.path.join(folder, "results.pt"))
-    dist.destroy_process_group()
+def results(rank):
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    return {case.__name__: case(mesh) for case in CASES}
 
 
 @pytest.fixture(scope="module")
 def two():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(2, folder), nprocs=2)
-        yield torch.load(os.path.join(folder, "results.pt"))
+    return in_processes(results, 2)[0]
 
 
 @pytest.mark.parametrize("case", [case.__name__ for case in CASES])
@@ -153,10 +143,9 @@ def test_two_processes_are_one(two, case):
 
 
 @needs_fully_shard
-def test_shards_that_move_no_version_counter(tmp_path):
+def test_shards_that_move_no_version_counter():
     """There is a warning, and no loss: a process whose shard is empty would not take part."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
+    with group_of_one():
         model = sharded(torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
         _, erc = trained(model)
         for p in model.parameters():
@@ -166,5 +155,3 @@ def test_shards_that_move_no_version_counter(tmp_path):
         assert [w.filename for w in warned] == [__file__]
         erc.next_step()
         assert erc.loss().grad_fn is not None
-    finally:
-        dist.destroy_process_group()

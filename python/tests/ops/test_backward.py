@@ -7,7 +7,7 @@ import sys
 import couplet
 import pytest
 import torch
-from conftest import ROOT, accelerator_paths, close
+from conftest import ROOT, accelerator_paths, all_close, close
 from couplet.ops import _native
 from torch import nn
 
@@ -64,8 +64,7 @@ def test_same_as_the_loss(half, order, path):
         if order == "before":
             ours(x).backward()
         close(value, 2.0 * other.value, 1e-6)
-        for got, want in zip(gradients(ours), gradients(theirs)):
-            close(got, want, 1e-6)
+        all_close(gradients(ours), gradients(theirs), 1e-6)
         for model in (ours, theirs):
             torch.optim.SGD(model.parameters(), lr=0.01).step()
     assert erc.step == other.step == 1
@@ -137,7 +136,7 @@ def test_transposed(half, path):
 
 @pytest.mark.parametrize("scale", (65536.0, torch.tensor(65536.0)), ids=("number", "tensor"))
 def test_scale_in_f16(scale, path):
-    """What is finite in the gradients stays finite on the way."""
+    """Gradients that are finite stay finite on the way."""
     ours = Model(dtype=torch.float16)
     theirs = copy.deepcopy(ours).float()
     attached(ours).backward(scale)
@@ -155,8 +154,7 @@ def test_scale(scale, path):
     theirs.zero_grad()
     other.next_step(0)
     (other.loss() * scale).backward()
-    for got, want in zip(gradients(ours), gradients(theirs)):
-        close(got, want, 1e-6)
+    all_close(gradients(ours), gradients(theirs), 1e-6)
 
 
 def test_grad_scaler_accumulation_clipping():
@@ -178,8 +176,7 @@ def test_grad_scaler_accumulation_clipping():
         scaler.step(optimizer)
         results.append((norm, [p.detach().clone() for p in model.parameters()]))
     close(results[0][0], results[1][0], 1e-6)
-    for got, want in zip(results[0][1], results[1][1]):
-        close(got, want, 1e-6)
+    all_close(results[0][1], results[1][1], 1e-6)
 
 
 def test_what_needs_no_gradient_gets_none(path):
@@ -329,8 +326,7 @@ def test_gradients_that_lie_otherwise(stride, path):
     apart.experts[0][1].grad = one[:, :d]
     attached(whole).backward(), attached(ours).backward(), apart.attached().backward()
     assert ours.gates[0].grad is view
-    for got, want in zip(gradients(ours), gradients(whole)):
-        close(got, want, 1e-6)
+    all_close(gradients(ours), gradients(whole), 1e-6)
     for experts, gates in zip(apart.experts, whole.gates):
         for expert, want in zip(experts, gates.grad):
             close(expert.grad, want, 2e-6)

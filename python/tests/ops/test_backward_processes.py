@@ -1,16 +1,13 @@
 """erc.backward, and experts that are split by their width, in four gloo processes: the numbers of one process."""
 
 import copy
-import datetime
-import os
 import warnings
 
 import couplet
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import HAS_FULLY_SHARD, close, needs_fully_shard
+from conftest import HAS_FULLY_SHARD, all_close, close, in_processes, needs_fully_shard
 from couplet.ops import _native, _plain
 from test_backward import LAYERS, D, Model, attached, gradients, n
 from torch.nn.parallel import DistributedDataParallel
@@ -78,7 +75,7 @@ def refused(rank, group):
 
 
 def seen_steps(**more):
-    """How many of three steps of AdamW on shards were seen; fused and foreach move no version counter there."""
+    """Counts the steps of AdamW on shards that were seen, of three. Fused and foreach move no version counter there."""
     ours = wrapped_by("fully_shard")
     erc, optimizer = attached(ours), torch.optim.AdamW(ours.parameters(), lr=0.01, **more)
     with warnings.catch_warnings():
@@ -129,7 +126,8 @@ class Collectives:
 
 
 def experts_here(whole, half, expert, tensor):
-    """Of [n, D or 2D, d]: `expert` is (rank, size) by experts, `tensor` by width; fused halves are split each."""
+    """Returns the part of [n, D or 2D, d] that is here. `expert` is (rank, size) by experts, `tensor` by width. Each of two
+    fused halves is split."""
     (er, es), (tr, ts) = expert, tensor
     part = whole[er * n // es : (er + 1) * n // es]
     halves = part.chunk(2, 1) if half else [part]
@@ -150,12 +148,8 @@ def of_mesh(half, expert, tensor, groups):
     return [value, loss.detach(), gradients(here), collectives.count]
 
 
-def process(rank, folder):
-    torch.set_num_threads(1)
+def results_of_all(rank):
     warnings.filterwarnings("error", message="couplet: the gradients that")  # ... are gone
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=SIZE, timeout=datetime.timedelta(seconds=120)
-    )
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("expert", "tensor"))
     er, tr = mesh.get_coordinate()
     pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
@@ -177,9 +171,7 @@ def process(rank, folder):
                 half, (er, 2), (tr, 2), {"group": pairs["expert"], "tensor_group": pairs["tensor"]}
             )
     results["loss"] = of_width(tr, pairs["tensor"])
-    torch.save(results, os.path.join(folder, f"{rank}.pt"))
-    dist.barrier()
-    dist.destroy_process_group()
+    return results
 
 
 def of_width(tr, group):
@@ -203,10 +195,8 @@ def of_width(tr, group):
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    mp.spawn(process, args=(str(folder),), nprocs=SIZE)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(SIZE)]
+def four():
+    return in_processes(results_of_all, SIZE)
 
 
 @pytest.mark.parametrize("order", ("before", "after"))
@@ -214,8 +204,7 @@ def four(tmp_path_factory):
 def test_replicas_and_shards(four, name, order):
     want = alone()
     for results in four:
-        for got, gradient in zip(results[name, order], want, strict=True):
-            close(got, gradient, 1e-6)
+        all_close(results[name, order], want, 1e-6)
 
 
 def test_between_forward_and_backward_pass(four):
@@ -257,7 +246,7 @@ def test_spread_experts(four, spread, is_accelerator, half):
             close(got, p.grad, 1e-6)
         for got, p in zip(gradient[LAYERS:], whole.gates):
             close(got, experts_here(p.grad, half, expert, tensor), 1e-6)
-        # Of all layers together: agreement, diagonals, counts, routers; agreement, squares, routers.
+        # All layers share them: agreement, diagonals, counts, routers; agreement, squares, routers.
         assert collectives == {"experts": 4, "width": 3, "both": 7}[spread]
 
 

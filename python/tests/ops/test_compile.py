@@ -9,7 +9,7 @@ import couplet
 import pytest
 import torch
 import torch._dynamo.testing
-from conftest import accelerator_paths, close
+from conftest import accelerator_paths, all_close, close
 from couplet.ops import _native
 
 n, d, D = 6, 12, 10
@@ -42,8 +42,7 @@ def same(function, leaves, *numbers, compiled=None, limit=1e-6):
     compiled = compiled or torch.compile(function, fullgraph=True)
     want, got = function(*leaves, *numbers), compiled(*leaves, *numbers)
     close(got, want, limit)
-    for a, b in zip(gradients(got, leaves), gradients(want, leaves)):
-        close(a, b, limit)
+    all_close(gradients(got, leaves), gradients(want, leaves), limit)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -106,8 +105,7 @@ def test_alpha_and_step_as_tensors(path, monkeypatch):
             compiled(*leaves, torch.tensor(alpha, dtype=torch.float64), torch.tensor(number)),
         )
         close(got, want, 1e-6)
-        for a, b in zip(gradients(got, leaves), gradients(want, leaves)):
-            close(a, b, 1e-6)
+        all_close(gradients(got, leaves), gradients(want, leaves), 1e-6)
         counts.add(counter.frame_count)
     assert len(counts) == 1
 
@@ -123,7 +121,10 @@ def test_alpha_and_step_as_tensors(path, monkeypatch):
     ids=str,
 )
 def test_numbers_that_are_refused(sentence, numbers):
-    leaves, shows = [leaf(n, d), leaf(n, D, d)], RELEASE >= (2, 10) or "-1" in sentence  # what tracing raised
+    leaves, shows = (
+        [leaf(n, d), leaf(n, D, d)],
+        RELEASE >= (2, 10) or "-1" in sentence,
+    )  # older tracing hides the sentence
     with pytest.raises(Exception, match=f"couplet: {sentence}" if shows else None):
         torch.compile(lambda *t: couplet.erc_loss(*t, **numbers), backend="aot_eager", fullgraph=True)(*leaves)
 
@@ -204,8 +205,7 @@ def trained(module, run):
 def test_module_in_training():
     eager, module = Experts(), Experts()
     got = trained(module, torch.compile(module, fullgraph=True))
-    for a, b in zip(got, trained(eager, eager)):
-        close(a, b, 1e-5)
+    all_close(got, trained(eager, eager), 1e-5)
 
 
 @needs_compiler

@@ -7,8 +7,7 @@ import pathlib
 import couplet
 import pytest
 import torch
-import torch.distributed as dist
-from conftest import close
+from conftest import close, group_of_one
 from couplet import certify
 from couplet.certify._call import Callee
 from couplet.ops import _native, _noise
@@ -115,16 +114,15 @@ EVALUATIONS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def one_process(tmp_path_factory):
+def one_process():
     """A group of this process alone; and a loss whose arguments certify knows."""
 
     def as_asked(router, w_gate, delta, alpha, weight):
         return couplet.erc_loss(router, w_gate, delta=delta, alpha=alpha, weight=weight)
 
     couplet.erc_loss_as_asked = as_asked
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path_factory.mktemp('group')}/meet", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    with group_of_one():
+        yield
     del couplet.erc_loss_as_asked
 
 

@@ -1,5 +1,4 @@
-"""What a caller may hand in: tensors as they lie in memory, what is warned of, what is refused and in
-which sentence."""
+"""Arguments of a caller: tensors as they lie in memory, warnings, and the sentences of what is refused."""
 
 import warnings
 
@@ -7,7 +6,7 @@ import couplet
 import pytest
 import torch
 import torch.utils.checkpoint
-from conftest import accelerator_paths, close
+from conftest import accelerator_paths, all_close, close
 from couplet.ops import _native
 from test_operator import D, d, given, gradients, model, n
 
@@ -109,8 +108,7 @@ def test_checkpointed():
     want = gradients(loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
     for reentrant in (False, True):
         got = torch.utils.checkpoint.checkpoint(loss, m["router"], m["w_gate"], use_reentrant=reentrant)
-        for a, b in zip(gradients(got, [m["router"], m["w_gate"]]), want):
-            close(a, b, 1e-6)
+        all_close(gradients(got, [m["router"], m["w_gate"]]), want, 1e-6)
 
 
 def test_one_expert():

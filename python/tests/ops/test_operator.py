@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.utils._python_dispatch
 import torch.utils.checkpoint
-from conftest import accelerator_paths, close
+from conftest import accelerator_paths, all_close, close
 from couplet.ops import _native, _operator, _plain
 from couplet.ops._job import USES_GATE, USES_UP
 
@@ -40,7 +40,7 @@ def used(activation):
 
 
 def given(m, activation):
-    """Of the model's tensors those that may be handed in."""
+    """Returns the model's tensors that the activation takes."""
     return {name: m[name] for name in m if name in {"w_gate", *used(activation)}}
 
 
@@ -100,8 +100,7 @@ def test_large_gradients(hinges):
     second = gradients(
         couplet.reference.erc_loss(router, gate, alpha=0.5, delta=torch.ones_like(router)), [router, gate]
     )
-    for a, b in zip(first, second):
-        close(a, b, 1e-5)
+    all_close(first, second, 1e-5)
     close(first[1].add_(1), second[1] + 1, 1e-6)  # nobody wrote there; it can be written
 
 
@@ -127,8 +126,7 @@ def test_both_paths_agree_with_drawn_noise(activation):
     plain = couplet.erc_loss(**given(wide, activation), **kw)
     second = gradients(plain, [wide[name] for name in used(activation)])
     close(native, plain, 1e-5)
-    for a, b in zip(first, second):
-        close(a, b, 1e-5)
+    all_close(first, second, 1e-5)
 
 
 def test_the_reference_is_the_same_function():
@@ -138,8 +136,7 @@ def test_the_reference_is_the_same_function():
     first = gradients(ours, [m["router"], m["w_gate"]])
     theirs = couplet.reference.erc_loss(m["router"], m["w_gate"], alpha=0.7, weight=2, delta=delta)
     close(ours, theirs, 1e-12)
-    for a, b in zip(first, gradients(theirs, [m["router"], m["w_gate"]])):
-        close(a, b, 1e-12)
+    all_close(first, gradients(theirs, [m["router"], m["w_gate"]]), 1e-12)
 
 
 @pytest.mark.parametrize("half", ("first", "second", "interleaved"))
@@ -316,7 +313,7 @@ def test_gradients_among_the_outputs_have_none():
 @pytest.mark.parametrize("scale", (1 / 3, 65536.0))
 @pytest.mark.parametrize("compiled", (False, True))
 def test_a_scale_is_not_rounded(dtype, scale, compiled):
-    """That of gradient accumulation, and that of a gradient scaler, which float16 does not have."""
+    """The scales are of gradient accumulation, and of a gradient scaler, which is beyond float16."""
     gradient = (1 + torch.rand(1000) / 2).div(8).to(dtype)
     by = torch.tensor(scale)
     want = (gradient.double() * by.double()).to(dtype)

@@ -1,8 +1,5 @@
 """Experts spread over two processes of three: the same numbers as in one."""
 
-import datetime
-import os
-import tempfile
 import warnings
 
 import couplet
@@ -10,8 +7,7 @@ import pytest
 import test_golden
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from conftest import accelerator_paths, close
+from conftest import accelerator_paths, close, in_processes
 from couplet.ops._job import USES_UP
 
 try:
@@ -56,16 +52,10 @@ def whole_loss(leaves, **settings):
     return couplet.erc_loss(router, gate, w_up=up, w_down=down, **settings)
 
 
-def process(rank, size, folder):
+def of_three(rank):
     """The first process is of no group but the one of all."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
-    )
     group = dist.new_group([1, 2])
-    torch.save([of_all(rank, size)] + (of_two(rank - 1, group) if rank else []), os.path.join(folder, f"{rank}.pt"))
-    dist.barrier()
-    dist.destroy_process_group()
+    return [of_all(rank, 3)] + (of_two(rank - 1, group) if rank else [])
 
 
 def of_all(rank, size):
@@ -111,13 +101,13 @@ PATHS = test_golden.PATHS + ("accelerator",)
 
 
 def golden(rank, group, path):
-    """What is wrong with the golden values where each process has half of the experts."""
+    """Returns the golden cases that fail where each process has half of the experts."""
     wrong = []
     function = lambda *leaves, w_up, w_down, **settings: couplet.erc_loss_ep(
         *leaves, group=group, local_w_up=w_up, local_w_down=w_down, **settings
     )
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of alpha above 1
+        warnings.simplefilter("ignore")  # alpha above 1 is warned of
         test_golden.take(path, patch)
         for case in (case for case in test_golden.CASES if case["n"] % 2 == 0):
             here = slice(rank * case["n"] // 2, (rank + 1) * case["n"] // 2)
@@ -131,7 +121,7 @@ def golden(rank, group, path):
     return wrong
 
 
-# What the second process asks for instead, and what both then say.
+# The sentence of both processes, by the arguments that the second one has instead.
 DISAGREEMENTS = {
     "alpha is 0.8 in process 0 of the group and 0.9 in process 1": dict(alpha=0.9),
     "weight is 2.0": dict(weight=1.0),
@@ -154,18 +144,14 @@ DISAGREEMENTS = {
 }
 
 
-def disagreeing(rank, size, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
-    )
+def disagreeing(rank):
     (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // 2, (rank + 1) * n // 2))
     said = []
     for other in DISAGREEMENTS.values():
         asked = {"router": router, "local_w_gate": gate, **settings, **(other if rank else {})}
         if "sharded" in other.values():
             name = next(iter(other))
-            mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+            mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
             own = {"router": router, "local_w_gate": gate}[name]
             sharded = distribute_tensor(own.detach(), mesh)
             asked[name] = sharded if rank else own
@@ -174,14 +160,11 @@ def disagreeing(rank, size, folder):
         except (ValueError, TypeError) as error:
             said.append(str(error))
     losses = [couplet.erc_loss_ep(router, gate, **{**settings, "step": step}) for step in (torch.tensor(9), 9)]
-    said.append((losses[0] - losses[1]).item())
-    torch.save(said, os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    return [*said, (losses[0] - losses[1]).item()]
 
 
-def test_processes_that_disagree_all_say_so(tmp_path):
-    mp.spawn(disagreeing, args=(2, str(tmp_path)), nprocs=2)
-    said = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+def test_processes_that_disagree_all_say_so():
+    said = in_processes(disagreeing, 2)
     for number, sentence in enumerate(DISAGREEMENTS):
         for rank in range(2):
             assert sentence in said[rank][number], (rank, said[rank][number])
@@ -191,9 +174,7 @@ def test_processes_that_disagree_all_say_so(tmp_path):
 
 @pytest.fixture(scope="module")
 def three():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(process, args=(3, folder), nprocs=3)
-        yield [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(3)]
+    return in_processes(of_three, 3)
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +208,7 @@ def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
         close(loss, whole, 1e-5)
         close(d_router, leaves[0].grad, 1e-5)
         close(d_gate, leaves[1].grad[rank * n // 2 : (rank + 1) * n // 2], 1e-5)
-        assert forward == 4 and backward == 0  # of arguments, diagonal, sums and the router's gradient
+        assert forward == 4 and backward == 0  # arguments, diagonal, sums and the router's gradient
 
 
 @pytest.mark.parametrize("path", PATHS)

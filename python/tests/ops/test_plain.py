@@ -4,7 +4,7 @@ import couplet
 import pytest
 import torch
 import torch.utils._python_dispatch
-from conftest import accelerator_paths, close, in_chunks
+from conftest import accelerator_paths, all_close, in_chunks
 from couplet.ops import _operator, _plain
 
 
@@ -63,8 +63,7 @@ def test_never_n_n_D(chunk, monkeypatch):
     leaves = [router.double().requires_grad_(), gate.double().requires_grad_()]
     want = couplet.reference.erc_loss(*leaves, delta=torch.ones(n, d))
     want.backward()
-    for got, wanted in zip((loss, d_router, d_gate), (want, leaves[0].grad, leaves[1].grad)):
-        close(got, wanted, 1e-10)
+    all_close((loss, d_router, d_gate), (want, leaves[0].grad, leaves[1].grad), 1e-10)
 
 
 def test_what_does_not_pull_is_not_multiplied():
@@ -78,7 +77,7 @@ def test_what_does_not_pull_is_not_multiplied():
 
 
 def test_few_responses_are_kept(monkeypatch):
-    """Those of all experts at once: their norms have the diagonal, and rows that do not pull are still left out."""
+    """Responses of all experts are kept at once. Their norms have the diagonal, and rows that do not pull are left out."""
     monkeypatch.setattr(_plain, "FEW", 1 << 20)
     n, D, d = 24, 16, 8
     work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
