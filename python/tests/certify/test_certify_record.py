@@ -388,6 +388,14 @@ def test_one_frozen_router():
     assert not expect_right(model, step_of(model, batches())).others
 
 
+def test_routers_that_are_zero():
+    """Ernie 4.5 of Transformers 5.0 starts so: all experts of all tokens tie."""
+    model = Model()
+    for layer in model.layers:
+        nn.init.zeros_(layer.gate.weight)
+    expect_right(model, step_of(model, batches()))
+
+
 def test_a_router_of_any_class():
     class Block(nn.Module):
         def __init__(self, linear):
