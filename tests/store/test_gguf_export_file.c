@@ -234,17 +234,6 @@ static bool no_expert(void *ctx, int64_t index, const cpl_param *param, int64_t 
     return expert < 0;
 }
 
-static void assert_same_files(const char *a, const char *b)
-{
-    cpl_text one = {0}, two = {0};
-    assert_ok(cpl_file_read(&one, a, 1 << 26));
-    assert_ok(cpl_file_read(&two, b, 1 << 26));
-    assert_int_equal(one.length, two.length);
-    assert_memory_equal(one.bytes, two.bytes, one.length);
-    cpl_text_free(&one);
-    cpl_text_free(&two);
-}
-
 TEST(fused_experts_give_the_same_file)
 {
     const cpl_model_settings c = config_of(&variants[0]);

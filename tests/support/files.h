@@ -63,7 +63,6 @@ static inline cpl_text read_plain(const char *path)
     return out;
 }
 
-/* Appends one gzip member that holds `bytes`. */
 /* Checks that two files hold the same bytes, decompressed. */
 static inline void assert_same_files(const char *got_path, const char *want_path)
 {
@@ -74,6 +73,7 @@ static inline void assert_same_files(const char *got_path, const char *want_path
     cpl_text_free(&want);
 }
 
+/* Appends one gzip member that holds `bytes`. */
 static inline void append_gzip(cpl_text *out, const void *bytes, size_t length)
 {
     z_stream z   = {0};
