@@ -22,8 +22,8 @@ static bool is_reported(const cpl_questions *q, const char *metric)
     return false;
 }
 
-/* Checks that every metric is reported by at least one question. The task file has been checked: a
- * question that must report a metric can. */
+/* Checks that at least one question reports every metric. The reader of the task file has checked
+ * that questions can report the metrics required of them. */
 static cpl_status check_metrics(const cpl_questions *q)
 {
     const cpl_string_list *metrics = &q->profile->metrics;
@@ -47,7 +47,8 @@ static bool is_in_group(const cpl_profile *profile, const char *subject)
     return false;
 }
 
-/* If the headline is the mean of groups, every question must be in a group. */
+/* Checks that every question with a subject is in a group, if the headline is the mean of
+ * groups. */
 static cpl_status check_groups(const cpl_questions *q)
 {
     if (q->profile->headline != CPL_OF_GROUPS) return CPL_OK;
@@ -117,7 +118,7 @@ static void warn_of_names(const cpl_questions *q, const cpl_questions_options *o
 
 enum { ADVICE = 320 };
 
-/* Writes how to make room for a prompt: by `flags` of this task alone, or by settings of a training
+/* Writes how to make room for a prompt: by `flags` of this task, or by settings of a training
  * run. */
 static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bool of_run,
                    const char *flags)
@@ -138,7 +139,7 @@ static void advise(char advice[ADVICE], const cpl_selected *what, bool alone, bo
             key, flags);
 }
 
-/* Questions of bad rows are left out if the options say so. */
+/* Checks the lengths of all questions. Leaves out the questions of bad rows if skip_bad is set. */
 static cpl_status check_lengths(const cpl_evaluation *e, const cpl_selected *what, cpl_questions *q,
                                 bool alone)
 {
@@ -163,8 +164,8 @@ static cpl_status check_lengths(const cpl_evaluation *e, const cpl_selected *wha
 }
 
 /* Checks for errors that would otherwise occur only at the end: a metric that no question reports,
- * a subject of none of the groups that the headline is made of. Names of subjects in the task file
- * that no row has are logged as a warning. */
+ * and a subject that is in no group although the headline is a mean of groups. Logs a warning for
+ * subjects in the task file that have no rows. */
 static cpl_status check_questions(const cpl_selected *what, const cpl_questions *q,
                                   const cpl_questions_options *options)
 {
@@ -206,7 +207,8 @@ static cpl_status refuse_nothing(const cpl_selected *what, const cpl_questions *
                     what->key, file);
 }
 
-/* Sets the questions of a task; those that the model cannot be asked fail, or are left out. */
+/* Sets the questions of a task. Fails if a question does not fit the model's window, or leaves out
+ * its row if the row is bad and skip_bad is set. */
 static cpl_status read_questions(cpl_questions *q, const cpl_evaluation *e,
                                  const cpl_selected *what)
 {
@@ -267,8 +269,8 @@ cpl_status cpl_evaluation_missing(const cpl_evaluation *e)
     return fail_missing(e, ", and the other tasks were evaluated");
 }
 
-/* Finds the tasks without rows, and logs what each needs. In a training run they are an error. For
- * a single task the error of the reading is enough. */
+/* Finds the tasks without rows, and logs the files that each needs. In a training run they are an
+ * error. A single task is not checked, since reading it reports the error. */
 static cpl_status check_rows(cpl_evaluation *e)
 {
     for (int64_t i = 0; i < e->count && count_evaluated(e->selection) > 1; i++) {
@@ -283,7 +285,7 @@ static cpl_status check_rows(cpl_evaluation *e)
     return e->options.of_run ? fail_missing(e, "") : CPL_OK;
 }
 
-/* Tasks without rows are an error if there are no others. */
+/* Fails if no task has rows. */
 static cpl_status check_some(const cpl_evaluation *e)
 {
     for (int64_t i = 0; i < e->count; i++)
@@ -354,7 +356,7 @@ static cpl_status best_form(cpl_evaluation *e, int64_t of)
 }
 
 /* Checks that all ranks have the same questions, since their blocks would differ otherwise.
- * `status` is that of reading them. Collective. */
+ * `status` is the status of reading the questions. Collective. */
 static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_task_evaluation *one,
                               const cpl_questions *q)
 {
@@ -372,8 +374,8 @@ static cpl_status check_ranks(cpl_group *group, cpl_status status, const cpl_tas
     return cpl_gather_equal(group, status, state ? json_pack("{s:s}", name, hex) : NULL);
 }
 
-/* Sets "rows" of a result: the usable questions without --limit and --offset, by subject; leaves
- * it out if the files are damaged behind what was asked for. */
+/* Sets "rows" of a result: the number of usable questions of each subject without --limit and
+ * --offset. The member is left out if the files are damaged after the rows that were asked for. */
 static cpl_status count_rows(const cpl_evaluation *e, const cpl_task_evaluation *one)
 {
     cpl_questions q               = {0};

@@ -2,9 +2,9 @@
  *
  * Room:   eval. Uses a model only through a runner (runner.h), so that `couplet eval` and a
  *         training run evaluate by the same code.
- * Memory: the questions of one task at a time; its answers until its totals are computed, or, if
- *         samples are kept, until the end.
- * File:   docs/formats.md, "Results of an evaluation". */
+ * Memory: the questions of one task at a time. Its answers are kept until its totals are computed,
+ *         or, if samples are kept, until the end.
+ * Source: docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_EVAL_EVALUATION_H
 #define CPL_EVAL_EVALUATION_H
 
@@ -26,22 +26,22 @@ typedef struct cpl_task_evaluation {
 typedef struct cpl_evaluation {
     const cpl_selection *selection; /* outlives the evaluation */
     cpl_questions_options options;  /* its texts outlive the evaluation */
-    cpl_task_evaluation *at;        /* (count) one for each entry of the selection, in its order */
+    cpl_task_evaluation *at;        /* (count) in the order of the entries of the selection */
     int64_t count;
-    const cpl_tokenizer *tokenizer; /* the model's; outlives the evaluation */
-    int64_t model_window;           /* the model's window, in tokens */
+    const cpl_tokenizer *tokenizer; /* tokenizer of the model; outlives the evaluation */
+    int64_t model_window;           /* window of the model, in tokens */
     int64_t n_questions;            /* number of questions of all tasks */
     int64_t window;                 /* the longest window that a question needs, in tokens */
 } cpl_evaluation;
 
 /* Reads all questions once, so that errors in them come before a model is loaded. `window` and
- * `tokenizer` are the model's; the tokenizer outlives the evaluation. Tasks without rows are logged
- * and left out. They are an error if no task has rows, and in a training run. Other errors as
- * cpl_questions_read and cpl_eval_runner_check. */
+ * `tokenizer` belong to the model. The tokenizer outlives the evaluation. Tasks without rows are
+ * logged and left out. They are an error if no task has rows, and in a training run. Other errors
+ * as cpl_questions_read and cpl_eval_runner_check. */
 CPL_NODISCARD cpl_status cpl_evaluation_open(cpl_evaluation *e, const cpl_selection *selection,
                                              const cpl_questions_options *options, int64_t window,
                                              const cpl_tokenizer *tokenizer);
-void cpl_evaluation_close(cpl_evaluation *e); /* all zero: nothing to do */
+void cpl_evaluation_close(cpl_evaluation *e); /* all zero is allowed */
 
 /* Fails with CPL_ERR_INPUT and the names of the tasks that are left out, if there are any. */
 CPL_NODISCARD cpl_status cpl_evaluation_missing(const cpl_evaluation *e);
@@ -74,7 +74,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_run_task(cpl_task_evaluation *one, const
 CPL_NODISCARD cpl_status cpl_evaluation_about(cpl_status status, const cpl_selected *what);
 
 /* Returns {"program": ..., "settings": settings, "eot_token_id": eos, "results": {KEY: ...}, ...}
- * of docs/formats.md, or NULL without memory. Borrows `settings`. eos -1: none. */
+ * of docs/formats.md, or NULL without memory. Borrows `settings`. eos -1: no end-of-text id. */
 json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t eos);
 
 /* ---- reading results ---- */
@@ -82,11 +82,11 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t e
 /* Returns whether a metric is a loss or an aggregate of one, such as "bpb_macro". */
 bool cpl_evaluation_is_loss(const char *metric);
 
-/* Returns the name of a result's headline, and sets its value and standard error (NaN: none). */
+/* Returns the name of a result's headline. Sets its value and standard error, NaN if missing. */
 const char *cpl_evaluation_headline(const json_t *result, double *value, double *error);
 
 /* Returns the mean headline of a set of the paper, "3b" or "15b", or NaN if a task of the set was
- * not evaluated under its profile there. */
+ * not evaluated under its profile in the set. */
 double cpl_evaluation_average(const cpl_evaluation *e, const char *set);
 
 /* Returns a value as text, from the pool: a share in percent ("54.21"), a loss ("2.6850"), or "-"
@@ -105,8 +105,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation
  * or with rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends the page. `model` is the model's name, `data` the evaluation's JSON, `made` that of
- * app/provenance.h or NULL. CPL_ERR_MEMORY. */
+/* Appends the page. `model` is the model's name, `data` the evaluation's JSON, `made` the
+ * provenance (app/provenance.h) or NULL. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation *e,
                                              const char *model, const json_t *data, json_t *made);
 
@@ -115,8 +115,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation
  * NULL: out of memory. */
 char *cpl_eval_data_dir(void);
 
-/* Fails with CPL_ERR_INPUT if that folder is missing. `word` is the flag or setting that names
- * another folder. */
+/* Fails with CPL_ERR_INPUT if the folder `data` is missing. `word` is the flag or setting that
+ * names another folder. */
 CPL_NODISCARD cpl_status cpl_eval_data_dir_check(const char *data, const char *word);
 
 #endif /* CPL_EVAL_EVALUATION_H */

@@ -22,11 +22,11 @@ typedef struct task_run {
     cpl_eval_journal *journal;
     const cpl_evaluation_callbacks *callbacks;
     cpl_pool pool;
-    cpl_question *question; /* (n) the current requests, copies */
-    int64_t *place;         /* (n) the places of their answers */
+    cpl_question *question; /* (n) copies of the questions that are run */
+    int64_t *place;         /* (n) indices of their answers in `sample` */
     int64_t n;
     json_t **sample; /* the answers to all questions of the task */
-    int64_t behind;  /* answered before them */
+    int64_t behind;  /* number of questions of the kinds before */
 } task_run;
 
 static cpl_status take_answer(void *ctx, int64_t index, json_t *sample)
@@ -47,7 +47,7 @@ static void advance(void *ctx, int64_t done, int64_t of)
                            (double)a->behind + (double)a->n * (double)done / (double)of);
 }
 
-/* The questions of one kind, or those of them that have no answer yet. */
+/* Gathers the questions of one kind. Without `answered_too`, only questions without an answer. */
 static void gather_questions(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
                              bool answered_too)
 {
@@ -59,8 +59,8 @@ static void gather_questions(task_run *a, const cpl_questions *q, const cpl_requ
     }
 }
 
-/* Takes what was answered before; the request, and everything by which it is graded, must still be
- * the same. */
+/* Takes the answers of the journal. Fails if the request of an answered question, or anything by
+ * which it is graded, has changed. */
 static cpl_status recall_answers(task_run *a, const cpl_questions *q)
 {
     const char *key = a->one->what->key, *recorded;
@@ -80,7 +80,7 @@ static cpl_status recall_answers(task_run *a, const cpl_questions *q)
     return CPL_OK;
 }
 
-/* Answers of one kind in whose block one is missing are dropped and computed again. */
+/* Drops the answers of one kind whose block lacks an answer, so that they are computed again. */
 static cpl_status keep_blocks(task_run *a, const cpl_questions *q, const cpl_request_kind *kind,
                               const cpl_eval_runner *runner)
 {
@@ -112,7 +112,7 @@ static cpl_status put_back(void *ctx, int64_t index, json_t *sample)
     return CPL_OK;
 }
 
-/* The answers that rank 0 has taken from its journal, on every rank. */
+/* Takes the answers of rank 0's journal, on every rank. */
 static cpl_status recall_together(task_run *a, const cpl_questions *q, cpl_group *group)
 {
     const cpl_eval_runner_callbacks callbacks = {.take = put_back, .ctx = a};
@@ -127,7 +127,7 @@ static cpl_status recall_together(task_run *a, const cpl_questions *q, cpl_group
     return cpl_eval_runner_share(group, status, answers, &callbacks);
 }
 
-/* Sets how many answers of before count. */
+/* Takes the answers of an interrupted run, and sets the number of answers that are kept. */
 static cpl_status go_on(task_run *a, const cpl_questions *q, const cpl_eval_runner *runner,
                         int64_t *recalled)
 {
@@ -150,7 +150,7 @@ static cpl_status run_all(task_run *a, const cpl_questions *q, const cpl_eval_ru
     return CPL_OK;
 }
 
-/* ---- its result ---- */
+/* ---- the result of a task ---- */
 
 static void put_names(bool *failed, json_t *object, const char *key, cpl_string_list names)
 {
@@ -180,7 +180,7 @@ static json_t *form_json(bool *failed, const cpl_prompt_spec *spec)
     return made;
 }
 
-/* How the task is asked and reported: for readers of the totals. */
+/* Adds how the task is asked and reported, for readers of the totals. */
 static void put_profile(bool *failed, json_t *result, const cpl_selected *what)
 {
     static const char *const headline[] = {"questions", "groups", "subjects"};
@@ -202,7 +202,7 @@ static void put_profile(bool *failed, json_t *result, const cpl_selected *what)
     }
 }
 
-/* Task, profile and settings; the totals follow. */
+/* Returns a new result with task, profile and settings, to which the totals are added. */
 static json_t *describe(bool *failed, const cpl_selected *what, const cpl_questions *q)
 {
     const cpl_request_spec *form = q->question[0].form;
@@ -225,7 +225,7 @@ static json_t *describe(bool *failed, const cpl_selected *what, const cpl_questi
     return object;
 }
 
-/* Questions that were longer than the window. */
+/* Counts the questions that were longer than the window. */
 static int64_t count_cut(const json_t *samples)
 {
     int64_t count = 0;
@@ -236,8 +236,8 @@ static int64_t count_cut(const json_t *samples)
     return count;
 }
 
-/* Ranked questions of which more than `window` tokens, the model's, were fed: their form's is
- * longer. */
+/* Counts the ranked questions of which more than `window` tokens, the model's window, were fed. The
+ * window of their form is longer. */
 static int64_t count_beyond(const json_t *samples, int64_t window)
 {
     int64_t count = 0;
@@ -258,7 +258,7 @@ static int64_t count_beyond(const json_t *samples, int64_t window)
     return count;
 }
 
-/* All samples, in the order of the questions; they are the array's from then on. */
+/* Returns an array of all samples, in the order of the questions. The array takes them over. */
 static json_t *samples_json(bool *failed, json_t **sample, int64_t n)
 {
     json_t *list = json_array();
@@ -269,7 +269,7 @@ static json_t *samples_json(bool *failed, json_t **sample, int64_t n)
     return list;
 }
 
-/* "headline": the profile's first metric, of several filters the first. */
+/* Sets "headline" to the profile's first metric, or to its first filter if it has several. */
 static cpl_status set_headline(json_t *result, const cpl_profile *profile)
 {
     const char *first = profile->metrics.at[0], *name;
@@ -284,7 +284,8 @@ static cpl_status set_headline(json_t *result, const cpl_profile *profile)
     return CPL_FAIL(CPL_ERR_INPUT, "%s has no metric %s", profile->name, first);
 }
 
-/* Sets the result. "cut" is in it; "beyond" if a window is longer than `window`, the model's. */
+/* Sets the result, with its totals and "cut". Adds "beyond" if the window of a question is longer
+ * than `window`, the model's window. */
 static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, task_run *a,
                            int64_t window, bool samples)
 {
@@ -301,7 +302,7 @@ static cpl_status conclude(cpl_task_evaluation *one, const cpl_questions *q, tas
     if (status == CPL_OK && samples && json_object_set(result, "samples", list) != 0)
         status = CPL_ERR_MEMORY;
     json_decref(list);
-    json_decref(status == CPL_OK ? one->result : result); /* that of an evaluation before */
+    json_decref(status == CPL_OK ? one->result : result); /* on success frees the old result */
     if (status == CPL_OK) one->result = result;
     return status;
 }

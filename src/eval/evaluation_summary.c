@@ -1,4 +1,4 @@
-/* evaluation_summary.c - see evaluation.h: what an evaluation comes to, and results as JSON */
+/* evaluation_summary.c - see evaluation.h: the conclusion of an evaluation, and results as JSON */
 #include "eval/evaluation.h"
 
 #include <math.h>
@@ -12,10 +12,10 @@ enum { MOST_NAMED = 8 };
 /* Counts and sums over the tasks with a result. */
 typedef struct tally {
     int64_t tasks, questions;
-    int64_t shares;      /* whose headline is a share */
-    int64_t known;       /* ... and chance is known */
-    int64_t above;       /* ... and the headline is above it by two standard errors */
-    double mean, chance; /* sums over the shares, and over the known ones */
+    int64_t shares;      /* tasks whose headline is a share */
+    int64_t known;       /* tasks of these whose chance is known */
+    int64_t above;       /* tasks of these above chance by two standard errors */
+    double mean, chance; /* sums over the tasks of `shares`, and of `known` */
     cpl_text names;      /* the tasks that are above chance */
 } tally;
 
@@ -70,7 +70,7 @@ static void write_conclusion(cpl_text *out, const cpl_evaluation *e)
 
 /* ---- JSON ---- */
 
-/* The lines of a text. */
+/* Returns the lines of a text as an array, and frees the text. */
 static json_t *lines_json(bool *failed, cpl_text *text)
 {
     json_t *array = json_array();
@@ -95,7 +95,8 @@ static json_t *summary_json(bool *failed, const cpl_evaluation *e)
     return object;
 }
 
-/* A result with its headline's figures; the rest is shared with the result of the task. */
+/* Returns a copy of a result with the figures of its headline. The other members are shared with
+ * the result of the task. */
 static json_t *result_json(bool *failed, const cpl_task_evaluation *one)
 {
     double value, error;
@@ -140,7 +141,7 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t e
 
 /* ---- the page ---- */
 
-/* The JSON without its samples, which the page does not show. */
+/* Returns a copy of the JSON without its samples, which the page does not show. */
 static json_t *without_samples(const json_t *data)
 {
     json_t *page = json_deep_copy(data), *result;

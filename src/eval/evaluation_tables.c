@@ -22,14 +22,15 @@ const char *cpl_evaluation_value(cpl_pool *pool, const char *metric, double valu
     return cpl_pool_printf(pool, "%.2f", 100 * value);
 }
 
-/* A member of the metrics; NaN if it is missing. */
+/* Returns a member of the metrics, or NaN if it is missing. */
 static double number_of(const json_t *metrics, const char *name)
 {
     const json_t *value = json_object_get(metrics, name);
     return value ? json_number_value(value) : NAN;
 }
 
-/* The standard error of a metric. Its name is inserted before a filter's: "a_stderr,filter". */
+/* Returns the standard error of a metric, or NaN. "_stderr" is inserted before the name of a
+ * filter: "a_stderr,filter". */
 static double error_of(const json_t *metrics, const char *name)
 {
     char with[160];
@@ -111,7 +112,7 @@ static void put_metric(cpl_grid *g, cpl_pool *pool, int64_t row, const json_t *m
     cpl_grid_set(g, row, ERROR, cpl_evaluation_value(pool, name, error_of(metrics, name)));
 }
 
-/* Columns that are set only in the headline's row. */
+/* Sets the columns that are set only in the headline's row. */
 static void put_task(cpl_grid *g, cpl_pool *pool, int64_t row, const cpl_task_evaluation *one)
 {
     const json_t *r      = one->result;

@@ -19,7 +19,7 @@ enum { LINE_FLAGS = JSON_COMPACT | JSON_REAL_PRECISION(17) };
 
 /* ---- the check sum of a line ---- */
 
-/* Into `sum` that of the object as a line. */
+/* Sets `sum` to the check sum of the object as a line. */
 static cpl_status sum_of(char sum[17], const cpl_eval_journal *r, const json_t *object)
 {
     char *text = json_dumps(object, LINE_FLAGS);
@@ -29,7 +29,7 @@ static cpl_status sum_of(char sum[17], const cpl_eval_journal *r, const json_t *
     return CPL_OK;
 }
 
-/* Takes the sum off a line that was read and compares it. */
+/* Removes the check sum from a line that was read, and compares it. */
 static cpl_status check_sum(const cpl_eval_journal *r, json_t *values, int64_t line)
 {
     char sum[17], there[17] = "";
@@ -42,9 +42,9 @@ static cpl_status check_sum(const cpl_eval_journal *r, json_t *values, int64_t l
                     r->path, (long long)line, WAY_OUT);
 }
 
-/* ---- what is there ---- */
+/* ---- the lines of an existing journal ---- */
 
-/* Names the first setting that differs. */
+/* Fails, and names the first setting that differs. */
 static cpl_status refuse(const cpl_eval_journal *r, const json_t *there, const json_t *now)
 {
     cpl_text difference = {0};
@@ -91,7 +91,8 @@ static cpl_status take_sample(cpl_eval_journal *r, json_t *values, int64_t line)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
-/* Settings that are only places: a copy of a model in another place is the same model. */
+/* Returns a copy of the settings without paths: a copy of a model in another place is the same
+ * model. */
 static json_t *without_places(const json_t *settings)
 {
     json_t *copy = json_deep_copy(settings);
@@ -100,7 +101,7 @@ static json_t *without_places(const json_t *settings)
     return copy;
 }
 
-/* The settings of the first line and of now, but for places, agree. */
+/* Checks that the settings in the first line equal the current settings, apart from paths. */
 static cpl_status check_settings(const cpl_eval_journal *r, const json_t *there, const json_t *now)
 {
     json_t *a = there ? without_places(there) : NULL, *b = without_places(now);
@@ -111,7 +112,7 @@ static cpl_status check_settings(const cpl_eval_journal *r, const json_t *there,
     return status;
 }
 
-/* One row; the first holds the settings. */
+/* Takes one row. The first row holds the settings. */
 static cpl_status take_row(cpl_eval_journal *r, const cpl_row *row, const json_t *settings)
 {
     const json_t *there = json_object_get(row->values, "settings");
@@ -146,7 +147,7 @@ static cpl_status cannot(const cpl_eval_journal *r, const char *what)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be %s: %s", r->path, what, strerror(errno));
 }
 
-/* Opens the file, made if need be, for this evaluation alone, until it is closed. */
+/* Opens the file, or creates it, and locks it for this evaluation until it is closed. */
 static cpl_status take_file(cpl_eval_journal *r)
 {
     int held;
@@ -178,7 +179,7 @@ static cpl_status check_ours(const cpl_eval_journal *r)
                     r->path, begin);
 }
 
-/* Removes the bytes after the last line end; all bytes if `fresh`. */
+/* Removes the bytes after the last line end, or all bytes if `fresh`. */
 static cpl_status cut_last_line(const cpl_eval_journal *r, bool fresh)
 {
     long end = 0, at = 0;

@@ -30,7 +30,7 @@ static void add(cpl_perplexity_row *row, const cpl_document_loss *loss)
     row->nll += loss->nll;
 }
 
-/* Sources of the same name are one. */
+/* Adds up the losses of each source. Sources of the same name share a row. */
 cpl_status cpl_perplexity_add_up(cpl_perplexity *p)
 {
     cpl_perplexity_row all = {0};
@@ -52,7 +52,7 @@ cpl_status cpl_perplexity_add_up(cpl_perplexity *p)
 
 /* ---- JSON ---- */
 
-/* A perplexity beyond all numbers is null. */
+/* Returns a row as JSON. A perplexity that is not finite becomes null. */
 static json_t *row_json(const cpl_perplexity_row *row)
 {
     return json_pack("{s:o?, s:I, s:I, s:I, s:f, s:f, s:o, s:f}", "source",

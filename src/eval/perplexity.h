@@ -15,9 +15,9 @@
 typedef struct cpl_perplexity_row {
     const char *source; /* name of the source; NULL: all sources together */
     int64_t documents;
-    int64_t bytes;    /* bytes of whole documents, also of those that are cut */
+    int64_t bytes;    /* bytes of whole documents, also of documents that are cut */
     int64_t tokens;   /* number of predicted tokens */
-    double nll;       /* sum of their losses, in nats */
+    double nll;       /* sum of the tokens' losses, in nats */
     double per_token; /* nll / tokens */
     double value;     /* the perplexity, exp(per_token) */
     double bits;      /* bits per byte, nll / ln 2 / bytes */
@@ -25,13 +25,14 @@ typedef struct cpl_perplexity_row {
 
 typedef struct cpl_perplexity {
     cpl_document_losses losses;
-    cpl_perplexity_row *rows; /* (n_rows) by first appearance of the source; the last: all */
+    cpl_perplexity_row
+        *rows; /* (n_rows) by first appearance of the source; last row: all sources */
     int64_t n_rows;
 } cpl_perplexity;
 
 /* Sets the rows from `losses`. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_perplexity_add_up(cpl_perplexity *p);
-void cpl_perplexity_free(cpl_perplexity *p); /* with the losses; all zero: nothing to do */
+void cpl_perplexity_free(cpl_perplexity *p); /* frees the losses too; all zero is allowed */
 
 /* Returns the JSON that docs/formats.md describes in "Perplexity of text"; NULL: out of memory. */
 json_t *cpl_perplexity_json(const cpl_perplexity *p);

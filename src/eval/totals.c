@@ -1,5 +1,4 @@
-/* totals.c - see totals.h: samples are summed up subject by subject; then means and objects are
- * made of the sums */
+/* totals.c - see totals.h: sums of samples by subject, and the means and objects made of them */
 #include "eval/totals.h"
 
 #include <math.h>
@@ -11,18 +10,18 @@
 #include "eval/tasks/task_parts.h"
 #include "io/json.h"
 
-/* A set of samples: those of one subject, or all if there are no subjects. A question that was run
- * several times has several samples, and one mean. */
+/* A set of samples: the samples of one subject, or all samples of a task without subjects. A
+ * question that was run several times has several samples, and one mean. */
 typedef struct tally {
-    int64_t n; /* samples */
+    int64_t n; /* number of samples */
     double sum;
     int64_t questions;
-    double means, squares; /* sums over the questions: of their means, and of those squared */
+    double means, squares; /* sums over the questions of their means, and of the squared means */
 } tally;
 
 typedef struct subject_total {
-    const char *name; /* NULL: there are no subjects */
-    int64_t n;        /* samples */
+    const char *name; /* NULL: the task has no subjects */
+    int64_t n;        /* number of samples */
     tally *of;        /* (n_metrics) */
 } subject_total;
 
@@ -31,13 +30,13 @@ typedef struct totals {
     const cpl_profile *profile;
     const json_t *samples;
     cpl_pool pool;
-    bool failed;            /* no memory for JSON */
-    cpl_metric_key *metric; /* (n_metrics) the profile's, then further ones of groups */
+    bool failed;            /* true if memory ran out for JSON */
+    cpl_metric_key *metric; /* (n_metrics) metrics of the profile, then of its groups */
     int64_t n_metrics, n_own;
     subject_total *subject; /* (n_subjects) by name */
     int64_t n_subjects;
-    int64_t *of_sample;   /* the subject of each */
-    int64_t *question_of; /* the question of each, from 0 to the number of samples */
+    int64_t *of_sample;   /* index of each sample's subject */
+    int64_t *question_of; /* index of each sample's question: of its first sample */
 } totals;
 
 /* ---- metrics ---- */
@@ -58,7 +57,7 @@ static const cpl_request_kind *kind_of(const json_t *sample)
     return other;
 }
 
-/* The "correct" of the first generated text that has filters; NULL: there is none. */
+/* Returns the "correct" of the first generated text that has filters, or NULL. */
 static json_t *filters_of(const totals *t)
 {
     for (int64_t i = 0; i < (int64_t)json_array_size(t->samples); i++) {
@@ -68,7 +67,7 @@ static json_t *filters_of(const totals *t)
     return NULL;
 }
 
-/* Metrics of those names that are not there yet, each once for every filter. */
+/* Adds the metrics of these names that are not in the list yet, each once for every filter. */
 static void add_metrics(totals *t, const cpl_string_list *names, json_t *filters)
 {
     const char *filter;
@@ -111,7 +110,7 @@ static int by_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* The part before the last "/" of an id; NULL: there is none. */
+/* Returns the part of an id before its last "/", or NULL. */
 static const char *subject_of(totals *t, const json_t *sample)
 {
     const char *id    = json_string_value(json_object_get(sample, "id"));
@@ -126,7 +125,7 @@ static cpl_status no_subject(const json_t *sample)
                     id ? id : "without a text as id");
 }
 
-/* All names, sorted; then the place of each sample's among them. */
+/* Lists all subjects, sorted by name, and sets the index of each sample's subject. */
 static cpl_status list_subjects(totals *t)
 {
     const int64_t n    = (int64_t)json_array_size(t->samples);
@@ -163,8 +162,8 @@ static cpl_status list_subjects(totals *t)
 
 /* ---- questions ---- */
 
-/* How many characters of a sample's id name its question: all, or those before the "#" that numbers
- * its several samples. */
+/* Returns the number of characters of a sample's id that name its question: all, or the characters
+ * before the "#" that numbers its samples. */
 static size_t question_length(const char *id)
 {
     const char *slash = strrchr(id, '/');
@@ -172,8 +171,7 @@ static size_t question_length(const char *id)
     return mark ? (size_t)(mark - id) : strlen(id);
 }
 
-/* Every sample that is the only one of its question has its own place, and others that of their
- * first one. */
+/* Sets the index of each sample's question: the index of the first sample of that question. */
 static cpl_status list_questions(totals *t)
 {
     const int64_t n = (int64_t)json_array_size(t->samples);
@@ -207,7 +205,7 @@ static cpl_status lacks(const json_t *sample, const cpl_metric_key *m)
     return status;
 }
 
-/* Sets the value of a sample; NaN: it has no value of the metric. */
+/* Sets the value of a sample, or NaN if it has no value of the metric. */
 static cpl_status value_of(double *value, const totals *t, const json_t *sample,
                            const cpl_metric_key *m)
 {
@@ -226,7 +224,7 @@ typedef struct of_question {
     double sum;
 } of_question;
 
-/* Adds metric m of all samples to their subjects; `question` (n) is memory to work in, all zero
+/* Adds metric m of all samples to their subjects. `question` (n) is memory to work in, all zero
  * before and after. */
 static cpl_status add_samples(totals *t, int64_t m, of_question *question)
 {
@@ -275,7 +273,7 @@ static cpl_status read_samples(totals *t)
     return add_all(t);
 }
 
-/* The mean of some questions and its standard error; NaN: there is none. */
+/* The mean of some questions and its standard error. NaN: not known. */
 typedef struct mean {
     double value, error;
 } mean;
@@ -287,7 +285,8 @@ static bool is_in(const cpl_task_group *group, const char *name)
     return group->subjects.count == 0 || cpl_string_list_holds(&group->subjects, name);
 }
 
-/* Over all questions of the subjects of a group; NULL: of all subjects. */
+/* Returns the mean over all questions of the subjects of a group, or of all subjects if `group` is
+ * NULL. */
 static mean mean_of(const totals *t, const cpl_task_group *group, int64_t m)
 {
     int64_t n = 0, questions = 0, subjects = 0;
@@ -308,7 +307,7 @@ static mean mean_of(const totals *t, const cpl_task_group *group, int64_t m)
                       : NAN};
 }
 
-/* The mean of means, each counting once; those without questions count for nothing. */
+/* A mean of means, which count equally. Means without questions are left out. */
 typedef struct mean_of_means {
     double sum, squares;
     int64_t n;
@@ -350,7 +349,7 @@ static mean group_mean(const totals *t, int64_t m)
 
 /* ---- the objects ---- */
 
-/* Adds the member of NAME and `ending`, with a comma and the filter behind it if there is one. A
+/* Adds the member NAME with `ending`, and with a comma and the filter if the metric has a filter. A
  * NaN is left out. */
 static void put_value(totals *t, json_t *object, const cpl_metric_key *m, const char *ending,
                       double value)
@@ -366,7 +365,8 @@ static void put_mean(totals *t, json_t *object, const cpl_metric_key *m, mean va
     put_value(t, object, m, "_stderr", value.error);
 }
 
-/* Metric i of the profile as the profile counts it; `all` is its mean over all questions. */
+/* Returns the mean of metric i over the items of the profile's headline. `all` is its mean over all
+ * questions. */
 static mean first_mean(const totals *t, int64_t i, mean all)
 {
     switch (t->profile->headline) {
@@ -394,7 +394,7 @@ static cpl_status put_metric(totals *t, json_t *metrics, int64_t i)
     return CPL_OK;
 }
 
-/* {"n": ..., metric: mean, ...} of a subject or a group, under its name. */
+/* Adds the object {"n": n} of a subject or a group under its name, and returns it. */
 static json_t *put_part(totals *t, json_t *parts, const char *name, int64_t n)
 {
     json_t *part = cpl_json_open(&t->failed, parts, name, json_object());

@@ -15,9 +15,9 @@ static bool nothing(cpl_span *answer)
     return false;
 }
 
-/* ---- what is in a \boxed: braces are balanced ---- */
+/* ---- the content of a \boxed: braces are balanced ---- */
 
-/* The place of the brace that closes the one at `open`. */
+/* Returns the place of the brace that closes the brace at `open`, or CPL_NOWHERE. */
 static size_t closing_brace(cpl_span text, size_t open)
 {
     size_t depth = 0;
@@ -28,7 +28,7 @@ static size_t closing_brace(cpl_span text, size_t open)
     return CPL_NOWHERE;
 }
 
-/* The text in the braces after `command`, which begins at `at`. */
+/* Finds the text in the braces after `command`, which begins at `at`. */
 static bool braced(cpl_span *answer, cpl_span text, size_t at, const char *command)
 {
     size_t open  = at + strlen(command);
@@ -38,7 +38,7 @@ static bool braced(cpl_span *answer, cpl_span text, size_t at, const char *comma
     return true;
 }
 
-/* The last \boxed, else the last \fbox. */
+/* Finds the content of the last \boxed, else of the last \fbox. */
 static bool last_box(cpl_span *answer, cpl_span text)
 {
     static const char *const commands[] = {"\\boxed", "\\fbox"};
@@ -61,7 +61,7 @@ bool cpl_filter_last_boxed(cpl_span *answer, cpl_span text)
 
 /* ---- AGIEval ---- */
 
-/* The text after the last '=' and the spaces after it; without a '=' the whole text. */
+/* Returns the text after the last '=' and the spaces after it, or the whole text without a '='. */
 static cpl_span behind_equals(cpl_span text)
 {
     size_t at = cpl_span_find_last_byte(text, '=');
@@ -70,7 +70,8 @@ static cpl_span behind_equals(cpl_span text)
     return cpl_span_part(text, at, text.length);
 }
 
-/* Between the first and the last $ of the last line that has two; empty if there is none. */
+/* Returns the text between the first and the last $ of the last line that has two, after its last
+ * '='. The span is empty if no line has two. */
 static cpl_span between_dollars(cpl_span text)
 {
     cpl_span last = {0};
@@ -84,7 +85,7 @@ static cpl_span between_dollars(cpl_span text)
     return behind_equals(last);
 }
 
-/* The text after the last '=', without full stops at the end, up to a literal \n (two
+/* Returns the text after the last '=', without full stops at the end, up to a literal \n (two
  * characters). */
 static cpl_span sentence_behind_equals(cpl_span text)
 {
@@ -94,7 +95,7 @@ static cpl_span sentence_behind_equals(cpl_span text)
     return cut == CPL_NOWHERE ? s : cpl_span_part(s, 0, cut);
 }
 
-/* All but the last number, which is a pattern. */
+/* Finds all answers of AGIEval's filter except the last number, which is a pattern. */
 static bool agieval(cpl_span *answer, cpl_span text)
 {
     *answer = (cpl_span){0};
@@ -154,7 +155,7 @@ const cpl_filter cpl_filters[] = {
      "between \"Final Answer: The final answer is\" and \". I hope it is correct.\", which may "
      "lack at the end",
      NULL,
-     /* If a line has no end of an answer, no later beginning on it has: the line is skipped. */
+     /* A line without an end of an answer is skipped: no later beginning on it has an end. */
      {{"Final Answer: The final answer is(?:(.*?).(?: I hope it is correct(?:.|\\z)| "
        "\\z)|.*(*SKIP)(*FAIL))",
        FIRST, STRIP}}},
@@ -166,8 +167,8 @@ const cpl_filter cpl_filters[] = {
     {"agieval",
      "the last \\boxed, else the last $...$, else after the last =, else the last number",
      agieval,
-     /* The last number of a text without \boxed. Digits before a letter are no number. Digits
-      * before a full stop are one, whatever follows the full stop. */
+     /* Finds the last number of a text without \boxed. Digits before a letter are no number. Digits
+      * before a full stop are a number, whatever follows the full stop. */
      {{"(?s)\\A.*\\\\boxed(*COMMIT)(*FAIL)|(?:\\$|(?<!\\d))\\d++(?:\\.\\d++(?![\\p{L}\\p{N}_])|(?!["
        "\\p{L}\\p{N}_]))",
        LAST, KEEP}}},

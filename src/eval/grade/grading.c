@@ -27,7 +27,7 @@ static double compare_decimal(cpl_span answer, cpl_span reference, cpl_text *spa
 
 /* ---- words ---- */
 
-/* Appends the words of `text` as spans, in order; returns their number. */
+/* Appends the words of `text` as spans, in order. Returns the number of words. */
 static size_t list_words(cpl_text *spans, cpl_span text)
 {
     size_t count = 0;
@@ -44,7 +44,8 @@ static int by_bytes(const void *left, const void *right)
     return order ? order : (a->length > b->length) - (a->length < b->length);
 }
 
-/* The number of words that two sorted lists share. A word counts as often as it is in both. */
+/* Returns the number of words that two sorted lists share. A repeated word counts as often as it is
+ * in both lists. */
 static size_t shared(const cpl_span *a, size_t n_a, const cpl_span *b, size_t n_b)
 {
     size_t count = 0;

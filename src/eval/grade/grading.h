@@ -19,9 +19,9 @@ bool cpl_grading_stop_reached(cpl_span text, size_t known, const char *const *st
 
 /* ---- regular expressions ----
  *
- * Patterns of task files mean what Python's `re` makes of them on str: PCRE2 with UTF and UCP, so
- * that `.` is a character, and \d, \w, \s and \b are Unicode's. The steps of a match are limited,
- * so that no pattern and no text stop an evaluation. */
+ * Patterns of task files have the meaning of Python's `re` on str. PCRE2 matches them with UTF and
+ * UCP, so that `.` is a character, and \d, \w, \s and \b are Unicode's. The steps of a match are
+ * limited, so that every evaluation ends. */
 
 enum {
     CPL_REGEX_STEPS = 4 * 1000 * 1000, /* steps of one match: PCRE2's match limit */
@@ -47,7 +47,7 @@ CPL_NODISCARD cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl
 /* A replacement: every match of a pattern, from left to right, or every `what` becomes `with`. */
 typedef struct cpl_substitution {
     const char *what;    /* a part of every text that changes; empty: any text may change */
-    const char *pattern; /* NULL: `what` itself */
+    const char *pattern; /* pattern to match; NULL: the text `what` */
     const char *with;    /* the replacement; $1 is the pattern's first group */
 } cpl_substitution;
 
@@ -128,12 +128,12 @@ CPL_NODISCARD cpl_status cpl_comparison_find(const cpl_comparison **comparison, 
 
 /* ---- expressions in LaTeX ---- */
 
-/* Returns whether both are the same number or the same expression, or lists of such, by the rules
- * of sums, products, quotients and powers: \frac{3}{x} and 3x^{-1}, 2\sqrt{3} and \sqrt{12}.
- * Expressions are made of numbers, letters with indices, Greek letters, + - * / : \cdot \times
- * \div, juxtaposition, ^, \frac, \sqrt, \binom, ! and f(x). Returns false for anything else, and
- * for an expression that is too long or too deep, even if both are the same text. `lenient`:
- * numbers may also be written .5, 5. and 007. */
+/* Returns whether `a` and `b` are the same number, the same expression, or lists with equal
+ * members, by the rules of sums, products, quotients and powers: \frac{3}{x} and 3x^{-1}, 2\sqrt{3}
+ * and \sqrt{12}. Expressions are made of numbers, letters with indices, Greek letters, + - * / :
+ * \cdot \times \div, juxtaposition, ^, \frac, \sqrt, \binom, ! and f(x). Returns false for any
+ * other text, and for an expression that is too long or too deep, even if both texts are equal.
+ * `lenient`: numbers may also be written .5, 5. and 007. */
 bool cpl_latex_equal(cpl_span a, cpl_span b, bool lenient);
 
 /* ---- grades ---- */

@@ -1,14 +1,14 @@
-/* latex.c - see grading.h: whether two expressions in LaTeX are equal.
+/* latex.c - see grading.h: equality of two expressions in LaTeX.
  *
- * Both are computed at one point, in the field of p^2 numbers re + im sqrt(-1), p = 2^61 - 2373. Every
- * variable has a fixed value there that follows from its name, so that two expressions of sums,
- * products, quotients and whole powers have the same value if they are equal; others would have it
- * with a probability of about 1e-18 (Schwartz and Zippel). A prime has a square root in the field.
- * What has no value there, a power x^n or a function f(x), gets one that follows from its name and
- * the values of its arguments. A rational constant is also kept as a fraction.
- * The grammar is a part of the one by which SymPy's parse_latex reads, with its meanings: 1/2x is
- * 1/(2x), x^10 is x^{10}, f(x) is a function. What is outside of it has no value.
- * Recursive descent, one function a precedence. */
+ * Both expressions are computed at one point, in the field of p^2 numbers re + im sqrt(-1),
+ * p = 2^61 - 2373. Every variable has a fixed value there that follows from its name, so that two
+ * expressions of sums, products, quotients and whole powers have the same value if they are equal.
+ * Others have the same value with a probability of about 1e-18 (Schwartz and Zippel). A prime has a
+ * square root in the field. A power x^n or a function f(x) that has no value there gets a value
+ * that follows from its name and the values of its arguments. A rational constant is also kept as a
+ * fraction. The grammar is a part of the grammar of SymPy's parse_latex, with its meanings: 1/2x is
+ * 1/(2x), x^10 is x^{10}, f(x) is a function. A text outside of the grammar has no value. The
+ * parser is a recursive descent, with one function for each precedence. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -19,31 +19,32 @@
 __extension__ typedef __int128 wide;
 
 enum {
-    DEEPEST  = 64,   /* brackets one in another */
+    DEEPEST  = 64,   /* depth of nested brackets */
     LONGEST  = 4096, /* bytes of an expression */
     GREATEST = 4096, /* whole exponents, and numbers before ! */
     DIGITS   = 15,   /* significant digits of a decimal that SymPy keeps in a double */
 };
-/* A prime, and so is (p - 1) / 2: the powers of a number that is not 0, 1 or -1 repeat after
- * (p - 1) / 2 at the earliest. (Modulo 2^61 - 1, those of 2 repeat after 61.) p is 3 modulo 4. */
-enum { SHORT = 2373 }; /* 2^61 less p */
+/* p and (p - 1) / 2 are primes. The powers of a number that is not 0, 1 or -1 therefore repeat
+ * after (p - 1) / 2 at the earliest. (Modulo 2^61 - 1, the powers of 2 repeat after 61.) p is 3
+ * modulo 4. */
+enum { SHORT = 2373 }; /* 2^61 - p */
 static const uint64_t p                = ((uint64_t)1 << 61) - SHORT;
 static const int64_t largest           = (int64_t)1 << 53; /* bound of a fraction's parts */
 static const int64_t largest_to_factor = 10 * 1000 * 1000 * 1000ll; /* by 1e5 divisions */
 
 typedef struct value {
     uint64_t re, im;  /* below p */
-    int64_t num, den; /* the same as a fraction in lowest terms; den is 0: it is none */
-    bool variable;    /* it has variables */
-    bool decimal;     /* a number in it is written with a point */
+    int64_t num, den; /* the value as a fraction in lowest terms; den 0: it is no fraction */
+    bool variable;    /* true if the value has variables */
+    bool decimal;     /* true if a number in the value has a decimal point */
 } value;
 
 typedef struct reader {
     cpl_span text;
     size_t at;
     int depth;
-    bool lenient; /* numbers are also written .5, 5. and 007, which SymPy does not read */
-    bool wrong;   /* it has no value; what is read from then on means nothing */
+    bool lenient; /* true if numbers may be written .5, 5. and 007, unlike in SymPy */
+    bool wrong;   /* true if the text has no value; later results mean nothing */
 } reader;
 
 static value sum(reader *r);
@@ -82,7 +83,7 @@ static wide greatest_divisor(wide a, wide b)
     return a < 0 ? -a : a;
 }
 
-/* Sets the fraction, none if it is too large. */
+/* Sets the fraction, or den 0 if the fraction is too large. */
 static void set_fraction(value *v, wide num, wide den)
 {
     wide divisor = greatest_divisor(num, den) * (den < 0 ? -1 : 1);
@@ -103,7 +104,8 @@ static bool is_whole(value v, int64_t least, int64_t most)
     return v.den == 1 && v.num >= least && v.num <= most;
 }
 
-/* SymPy computes with decimals in double, and x + 0.1 - 3 depends on the order: no sum of them. */
+/* Returns a + b. Fails for decimals: SymPy adds them in double, and x + 0.1 - 3 depends on the
+ * order. */
 static value plus(reader *r, value a, value b)
 {
     value v    = {.re = (a.re + b.re) % p, .im = (a.im + b.im) % p};
@@ -122,7 +124,7 @@ static value negative(value v)
     return v;
 }
 
-/* A product of decimals is one if the double is the nearest to it. */
+/* Returns whether v, the product of decimals a and b, is also their product in double. */
 static bool exact(value v, value a, value b)
 {
     double of_a = (double)a.num / (double)a.den, of_b = (double)b.num / (double)b.den;
@@ -136,7 +138,7 @@ static value times(reader *r, value a, value b)
     v.variable = a.variable || b.variable;
     v.decimal  = a.decimal || b.decimal;
     if (a.den && b.den) set_fraction(&v, (wide)a.num * b.num, (wide)a.den * b.den);
-    /* SymPy rounds the product of two decimal coefficients: only one factor may have one. */
+    /* SymPy rounds the product of two decimal coefficients: only one factor may have a decimal. */
     bool beside = (a.den && !b.decimal) || (b.den && !a.decimal);
     return v.decimal && !(a.den && b.den ? exact(v, a, b) : beside) ? fail(r) : v;
 }
@@ -160,7 +162,7 @@ static value divided(reader *r, value a, value b)
     return times(r, a, inverse(r, b));
 }
 
-/* A value that follows from a name and two values. */
+/* Returns a value that follows from a name and two values. */
 static value named(cpl_span name, value a, value b)
 {
     const uint64_t of[] = {a.re, a.im, b.re, b.im};
@@ -182,7 +184,8 @@ static value whole_power(reader *r, value base, int64_t exponent)
     return v;
 }
 
-/* A square root of a prime: prime^((p + 1) / 4) if it has one below p, otherwise of its negative. */
+/* Returns a square root of a prime: r = prime^((p + 1) / 4) if r^2 is the prime, otherwise r
+ * sqrt(-1), since r^2 is the negative of the prime. */
 static value root_of_prime(int64_t prime)
 {
     uint64_t root = power_mod((uint64_t)prime, (p + 1) / 4);
@@ -190,7 +193,7 @@ static value root_of_prime(int64_t prime)
     return (value){.re = real ? root : 0, .im = real ? 0 : root};
 }
 
-/* prime^(num/den) */
+/* Returns prime^(num/den). */
 static value power_of_prime(reader *r, int64_t prime, int64_t num, int64_t den)
 {
     int64_t floor = num / den - (num % den < 0), rest = num - floor * den;
@@ -203,7 +206,7 @@ static value power_of_prime(reader *r, int64_t prime, int64_t num, int64_t den)
     return times(r, v, whole_power(r, root, rest / divisor));
 }
 
-/* n^(num/den), prime by prime */
+/* Returns n^(num/den), computed prime by prime. */
 static value power_of_whole(reader *r, int64_t n, int64_t num, int64_t den)
 {
     value v = whole(1);
@@ -244,14 +247,14 @@ static char byte_at(const reader *r, size_t at)
     return at < r->text.length ? r->text.bytes[at] : '\0';
 }
 
-/* The end of the command, of its backslash and letters, at the place. */
+/* Returns the end of the command, a backslash and letters, that begins at `at`. */
 static size_t command_end(const reader *r, size_t at)
 {
     for (at++; is_letter(byte_at(r, at));) at++;
     return at;
 }
 
-/* Whether `what`, not a part of a longer command, is there. */
+/* Returns whether `what` is next, and is not a part of a longer command. */
 static bool is_at(const reader *r, const char *what)
 {
     bool command = *what == '\\' && is_letter(what[1]);
@@ -275,7 +278,7 @@ static void skip(reader *r)
     }
 }
 
-/* The next byte; 0 at the end. */
+/* Skips spaces, and returns the next byte, or 0 at the end. */
 static char next(reader *r)
 {
     skip(r);
@@ -292,7 +295,7 @@ static bool take_word(reader *r, const char *what)
 
 /* ---- atoms ---- */
 
-/* A sum up to `end`. */
+/* Reads a sum up to `end`. */
 static value enclosed(reader *r, const char *end)
 {
     if (r->wrong || r->depth == DEEPEST) return fail(r);
@@ -302,14 +305,14 @@ static value enclosed(reader *r, const char *end)
     return take_word(r, end) ? v : fail(r);
 }
 
-/* An argument of a command. */
+/* Reads an argument of a command. */
 static value group(reader *r)
 {
     return take_word(r, "{") ? enclosed(r, "}") : fail(r);
 }
 
-/* A comma before three digits, or a point before one, belongs to the number. Of more digits SymPy
- * takes three, as factors of their own: no number. */
+/* Returns whether a comma before three digits, or a point before a digit, continues the number.
+ * Fails if more digits follow a comma: SymPy takes three of them, as factors of their own. */
 static bool number_goes_on(reader *r, bool point)
 {
     int digits = 0;
@@ -319,7 +322,7 @@ static bool number_goes_on(reader *r, bool point)
            ((next(r) == ',' && digits == 3) || (next(r) == '.' && (digits > 0 || r->lenient)));
 }
 
-/* Digits, with commas and one point. */
+/* Reads digits, with commas and one point. */
 static value number(reader *r)
 {
     value v         = whole(0);
@@ -385,7 +388,8 @@ static const char *const greek[] = {
     "\\Gamma", "\\Delta", "\\Theta", "\\Sigma", "\\Phi",     "\\Omega",
 };
 
-/* Passes over a letter or the name of one. A word, and dx, are no products of letters. */
+/* Passes over a letter or the command of a Greek letter. Returns false for a word and for dx, which
+ * are no products of letters. */
 static bool take_letter(reader *r)
 {
     enum { WORD = 4 };
@@ -399,7 +403,7 @@ static bool take_letter(reader *r)
     return c != 'd' || (!is_letter(next(r)) && next(r) != '\\');
 }
 
-/* The text of an index: a letter or a number, or a sum in braces. */
+/* Reads an index, and returns its text: a letter, a number, or a sum in braces. */
 static cpl_span subscript(reader *r)
 {
     const bool braces  = take_word(r, "{");
@@ -414,13 +418,14 @@ static cpl_span subscript(reader *r)
     return cpl_span_part(r->text, begin, r->at - (braces && !r->wrong));
 }
 
-/* `of` with an index, if there is one; of a letter or a number. */
+/* Returns `of`, or a value that follows from `of` and the index that is next. `letter`: `of` is a
+ * letter, otherwise a number. */
 static value indexed(reader *r, value of, bool letter)
 {
     return take_word(r, "_") ? named(subscript(r), of, whole(letter)) : of;
 }
 
-/* A variable. Before a bracket it is a function, unless it is an exponent. */
+/* Reads a variable. A variable before a bracket is a function, unless it is an exponent. */
 static value name(reader *r, bool exponent)
 {
     (void)next(r);
@@ -473,7 +478,7 @@ static value factorial(reader *r, value n)
     return v;
 }
 
-/* Powers, from left to right, and factorials. */
+/* Reads powers, from left to right, and factorials. */
 static value factor(reader *r)
 {
     value v = primary(r);
@@ -482,7 +487,7 @@ static value factor(reader *r)
     return v;
 }
 
-/* Whether a factor may follow without a sign. */
+/* Returns whether a factor without a sign before it may be next. */
 static bool factor_is_next(reader *r)
 {
     char c = next(r);
@@ -496,8 +501,8 @@ static bool is_x(value v)
     return v.re == x.re && v.im == x.im;
 }
 
-/* Factors without signs between them. SymPy takes an x between constants for a sign of
- * multiplication; 2x\sqrt{3} has no value. */
+/* Reads factors without signs between them. SymPy takes an x between constants for a sign of
+ * multiplication, so 2x\sqrt{3} has no value. */
 static value juxtaposed(reader *r)
 {
     value v = factor(r), last = v;
@@ -512,7 +517,7 @@ static value juxtaposed(reader *r)
     return v;
 }
 
-/* Any number of signs, which hold for the whole product: -2x is -(2x). */
+/* Reads factors after any number of signs, which hold for the whole product: -2x is -(2x). */
 static value signed_factors(reader *r)
 {
     bool minus = false;
@@ -545,7 +550,7 @@ static value sum(reader *r)
     return v;
 }
 
-/* One member of a list. The index of a number is its base: 2516_8. */
+/* Reads one member of a list. The index of a number is its base: 2516_8. */
 static value member(reader *r)
 {
     value v = sum(r);

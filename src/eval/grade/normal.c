@@ -1,9 +1,9 @@
 /* normal.c - see grading.h: the normal forms.
  *
  * A normal form is a list of substitutions, mostly the patterns of its reference program, in their
- * order. The patterns go over a text once: *+ gives nothing back, and (*SKIP) makes the next
+ * order. The patterns go over a text once: *+ never backtracks, and (*SKIP) makes the next
  * attempt begin at its place.
- * Source: triviaqa, gsm8k, minerva: lm-evaluation-harness 0.4.13, the latter after Lewkowycz et al.
+ * Source: triviaqa, gsm8k, minerva: lm-evaluation-harness 0.4.13, minerva after Lewkowycz et al.
  *         (2022, appendix D); hendrycks: Hendrycks et al. (2021); agieval: AGIEval's code. */
 #include <stdio.h>
 
@@ -16,7 +16,7 @@
 #define SUBSTITUTE(text, steps, spare)                                                             \
     cpl_regex_substitute(text, steps, sizeof(steps) / sizeof *(steps), spare)
 
-/* The first match, which is never an empty one; empty if there is none. */
+/* Returns the first match, or an empty span without a match. The patterns match no empty text. */
 static cpl_span first_match(cpl_text *text, const char *pattern)
 {
     const cpl_regex regex = {pattern, .keep_space = true};
@@ -165,7 +165,7 @@ static bool normal_minerva(cpl_text *out, cpl_span answer, cpl_text *spare)
 
 /* ---- Hendrycks, AGIEval ---- */
 
-/* All steps but the last; false if one of them has no result. */
+/* Makes all steps but the last. Returns false if a step has no result. */
 static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
 {
     static const cpl_substitution first[] = {
@@ -199,22 +199,23 @@ static bool strip_latex(cpl_text *out, cpl_span answer, cpl_text *spare)
     SUBSTITUTE(out, second, spare);
     if (first_match(out, "\\\\sqrt(?=\\\\sqrt|\\z)").length) return false;
     SUBSTITUTE(out, third, spare);
-    /* A fraction of nothing has no result; of a single character all fractions stay. */
+    /* A \frac without an argument has no result. If a \frac has a single character as its only
+     * argument, all fractions stay. */
     cpl_span bad = first_match(out, "\\\\frac[^{]?(?=\\\\frac|\\z)");
     if (cpl_span_equal(bad, cpl_span_of("\\frac"))) return false;
     if (!bad.length) SUBSTITUTE(out, fractions, spare);
     return true;
 }
 
-/* Whether Python's int() reads it. */
+/* Returns whether Python's int() reads the text. */
 static bool is_integer(cpl_span s, cpl_text *spare)
 {
     cpl_words_set(spare, cpl_words_strip(s));
     return first_match(spare, "\\A[-+]?\\d++(?:_\\d++)*+\\z").length > 0;
 }
 
-/* "1/2" becomes "\frac{1}{2}", if it is written as Python prints integers; false if what one
- * slash divides are no integers. */
+/* Changes "1/2" into "\frac{1}{2}", if both integers are written as Python prints them. Returns
+ * false if the text has one slash and the parts beside it are no integers. */
 static bool fraction_of_slash(cpl_text *text, cpl_text *spare)
 {
     static const cpl_substitution steps[] = {

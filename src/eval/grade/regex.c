@@ -10,7 +10,7 @@
 
 enum { HEAP_KIB = 64 * 1024 };
 
-/* All that a pattern needs; every pointer may be NULL. */
+/* The objects of PCRE2 that a pattern needs. Every pointer may be NULL. */
 typedef struct machine {
     pcre2_general_context *memory;
     pcre2_compile_context *how;
@@ -45,7 +45,7 @@ static cpl_status no_memory(const char *pattern)
     return CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the pattern %.200s", pattern);
 }
 
-/* `repair`: the text may be ill-formed; what is so matches nothing. */
+/* Compiles a pattern. `repair`: the text may be ill-formed, and ill-formed parts match nothing. */
 static cpl_status compile(machine *m, const char *pattern, bool repair)
 {
     int error;
@@ -120,8 +120,8 @@ static bool captured(cpl_span *answer, const machine *m, cpl_span text)
     return true;
 }
 
-/* The match after the current one. After an empty match the next is one at the same place that is
- * not empty, else one after the next character. */
+/* Finds the match after the current match. After an empty match, tries a match at the same place
+ * that is not empty, then a match after the next character. */
 static int match_next(const machine *m, cpl_span text, uint32_t options)
 {
     const size_t *at = pcre2_get_ovector_pointer(m->match);
@@ -166,7 +166,7 @@ cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl_regex *regex,
 
 /* ---- substitutions ---- */
 
-/* `repair` as in compile. */
+/* Makes one substitution in the text. `repair` as in compile. */
 static void substitute(cpl_text *text, const cpl_substitution *step, cpl_text *spare, bool repair)
 {
     machine m        = {0};
@@ -176,7 +176,7 @@ static void substitute(cpl_text *text, const cpl_substitution *step, cpl_text *s
     int count        = PCRE2_ERROR_NOMEMORY;
     cpl_text_clear(spare);
     while (ready && count == PCRE2_ERROR_NOMEMORY && !spare->failed) {
-        cpl_text_append(spare, s.bytes, s.length); /* for its room, until that is enough */
+        cpl_text_append(spare, s.bytes, s.length); /* grows `spare` until the result fits */
         length = spare->capacity;
         count  = pcre2_substitute(m.code, (PCRE2_SPTR)s.bytes, s.length, 0, PCRE2_SUBSTITUTE_GLOBAL,
                                   m.match, m.limits, (PCRE2_SPTR)step->with, PCRE2_ZERO_TERMINATED,

@@ -5,7 +5,8 @@
 
 #include "base/text.h"
 
-/* A continuation that is only the delimiter has no other character: it is divided by 1. */
+/* Divides a value by a length. A continuation that is only the delimiter has no other character and
+ * is divided by 1. */
 static double over(double value, int64_t length)
 {
     return value / (double)(length > 0 ? length : 1);

@@ -14,7 +14,7 @@
 /* The facts of an option. Lengths are at least 1, even if the text is empty. */
 typedef struct cpl_option_facts {
     double loglik;        /* sum of natural log-probabilities of its tokens */
-    double unconditional; /* the same after the bare context; 0 if it was not requested */
+    double unconditional; /* sum after the bare context; 0 if it was not requested */
     int64_t tokens;       /* tokens of the continuation */
     int64_t chars, bytes; /* the continuation with its delimiter, in code points and bytes */
     int64_t choice_chars, choice_bytes; /* the continuation without its delimiter */

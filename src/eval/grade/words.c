@@ -108,8 +108,8 @@ static bool has_case(uint32_t point)
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LT;
 }
 
-/* Whether a character is allowed inside a word, between its letters: marks, modifiers, formats,
- * some punctuation. */
+/* Returns whether a character is allowed inside a word, between its letters: marks, modifiers,
+ * formats, some punctuation. */
 static bool is_passed_over(uint32_t point)
 {
     utf8proc_category_t c = category(point);
@@ -118,7 +118,7 @@ static bool is_passed_over(uint32_t point)
            point == '.' || point == ':' || point == 0x2018 || point == 0x2019;
 }
 
-/* Whether the letter in the bytes [at, end) is the last of a word of several letters. */
+/* Returns whether the letter in the bytes [at, end) is the last of a word of several letters. */
 static bool ends_word(cpl_span text, size_t at, size_t end)
 {
     uint32_t before = ' ', behind = ' ';
@@ -133,7 +133,8 @@ static bool ends_word(cpl_span text, size_t at, size_t end)
     return has_case(before) && !has_case(behind);
 }
 
-/* Appends a character that was `point`, in the bytes `old`: they stay if it is the same. */
+/* Appends `character`, which replaces `point`. If they are equal, appends `old`, the bytes of
+ * `point`. */
 static void append_as(cpl_text *out, uint32_t character, uint32_t point, cpl_span old)
 {
     char bytes[4];
@@ -141,7 +142,7 @@ static void append_as(cpl_text *out, uint32_t character, uint32_t point, cpl_spa
     cpl_text_append(out, old.bytes, old.length);
 }
 
-/* Appends the character at `at` in lower case; returns its length in the text. */
+/* Appends the character at `at` in lower case. Returns its length in the text. */
 static size_t lower_one(cpl_text *out, cpl_span text, size_t at)
 {
     uint32_t point;

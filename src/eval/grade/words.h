@@ -13,7 +13,8 @@
  * and returns the bytes of the character. */
 size_t cpl_words_next(uint32_t *point, cpl_span text, size_t at);
 
-/* Does the same for the character that ends at `at` > 0. */
+/* Sets the code point of the character that ends at `at` > 0, U+FFFD if it is ill-formed, and
+ * returns the bytes of the character. */
 size_t cpl_words_previous(uint32_t *point, cpl_span text, size_t at);
 
 bool cpl_words_is_space(uint32_t point);
@@ -30,10 +31,11 @@ size_t cpl_words_count(cpl_span text); /* counts characters */
  * space. The word is empty after the last one. */
 cpl_span cpl_words_word(cpl_span text, size_t *at);
 
-/* Append the text with all letters in lower case; with the first character in upper case and all
- * others in lower case; with the first character in lower case; without ASCII punctuation. Cases
- * are Unicode's simple ones, with two exceptions of Python: a capital sigma at the end of a word
- * becomes a final sigma, and U+0130 becomes i with a dot above it. */
+/* Append the text in lower case (lower), with the first character in upper case and all others in
+ * lower case (capitalize), with the first character in lower case (uncapitalize), or without ASCII
+ * punctuation (unpunctuated). Cases are Unicode's simple ones, with two exceptions of Python: a
+ * capital sigma at the end of a word becomes a final sigma, and U+0130 becomes i with a dot above
+ * it. */
 void cpl_words_lower(cpl_text *out, cpl_span text);
 void cpl_words_capitalize(cpl_text *out, cpl_span text);
 void cpl_words_uncapitalize(cpl_text *out, cpl_span text);
