@@ -12,7 +12,7 @@
 #include "eval/prompts/rows.h"
 #include "io/paths.h"
 
-/* The input that makes a row a few-shot example for questions of a subject, which may be NULL. */
+/* Returns the input that makes a row a few-shot example for `subject`, which may be NULL. */
 static cpl_prompt_input input_of(const cpl_reading *r, const cpl_prompt_spec *spec,
                                  const char *subject, const json_t *row)
 {
@@ -24,8 +24,8 @@ static cpl_prompt_input input_of(const cpl_reading *r, const cpl_prompt_spec *sp
                               .one_option = r->resolved->one_option};
 }
 
-/* Whether a row can be shown: in the prompt spec of its subject, or, if it has none, in all of
- * them. */
+/* Checks that a row can be shown: in the prompt spec of its subject, or, without a subject, in all
+ * prompt specs. */
 static cpl_status try_fewshot(const cpl_reading *r, const cpl_seen_row *row)
 {
     cpl_text text     = {0};
@@ -138,7 +138,7 @@ static void break_lines(cpl_text *text, cpl_text *spare)
     cpl_words_replace(text, same_line, next_line, spare);
 }
 
-/* The final answer of a reasoning: the text after the last "the answer is ", without a full
+/* Returns the final answer of a reasoning: the text after the last "the answer is ", without a full
  * stop. */
 static cpl_span final_answer(cpl_span reasoning)
 {
@@ -169,8 +169,8 @@ static void keep_answers(cpl_text *text, cpl_text *spare)
     cpl_words_swap(text, spare);
 }
 
-/* If no folder has the file, the failure names the user's folder, since users do not add files to
- * the program's own. */
+/* Finds the prompt file. If no folder has the file, the failure names the user's folder, since
+ * users do not add files to the program's own. */
 static cpl_status find_prompt(cpl_strings *paths, const cpl_reading *r, const char *name,
                               const char *subject)
 {
@@ -183,8 +183,8 @@ static cpl_status find_prompt(cpl_strings *paths, const cpl_reading *r, const ch
 }
 
 /* Appends the text that a profile's prompt file puts before a question of a subject: the file of
- * the user's data, or, if there is none, the program's own. CPL_ERR_INPUT: neither is there, or it
- * is no prompt. */
+ * the user's data, or, if it is missing, the program's own. CPL_ERR_INPUT if both files are
+ * missing, or the file is not a prompt. */
 static cpl_status append_prompt(cpl_text *out, cpl_reading *r, const cpl_prompt_spec *spec,
                                 const char *subject)
 {

@@ -25,7 +25,7 @@ struct cpl_rows {
     cpl_stream *stream;
     cpl_status status;
     cpl_text text;    /* the row or the field that is being read */
-    size_t row_bytes; /* bytes of the row so far, also of parts that are not kept */
+    size_t row_bytes; /* bytes of the row so far, with parts that are not kept */
     int64_t row_line; /* line on which the row begins; 0: no row has begun */
     cpl_text message; /* the reason why the row is bad; empty: the row is good */
 
@@ -92,8 +92,8 @@ void cpl_rows_set(cpl_rows *rows, json_t *row, const char *name, json_t *value);
 /* Returns the row that the text holds as JSON, or NULL if the row is bad. */
 json_t *cpl_rows_parse(cpl_rows *rows, int64_t line, int64_t column);
 
-/* Begin the next row and return its new object, or NULL if it is bad. At the end of the file no row
- * begins. */
+/* Begin the next row and return its new object, or NULL if the row is bad. At the end of the file
+ * no row begins. */
 json_t *cpl_rows_next_json(cpl_rows *rows);
 json_t *cpl_rows_next_columns(cpl_rows *rows);
 
@@ -133,7 +133,7 @@ typedef struct cpl_seen_row {
     bool passed_over; /* set by `take` if the row does not count towards `limit` */
 } cpl_seen_row;
 
-/* The files of a split: those of its first source that exists. */
+/* The files of the first source of a split that exists. */
 typedef struct cpl_split_files {
     const cpl_task *task;
     const cpl_split *split;
@@ -175,7 +175,7 @@ const cpl_prompt_spec *cpl_reading_spec(const cpl_resolved_profile *resolved, co
  * row has values, the last failure. */
 CPL_NODISCARD cpl_status cpl_reading_leave_out(cpl_reading *r, const cpl_seen_row *row);
 
-/* Adds the names of the files to those that were read. */
+/* Adds the names of the files to the list of files that were read. */
 CPL_NODISCARD cpl_status cpl_reading_add_files(cpl_reading *r, const cpl_split_files *files);
 
 /* ---- prompt_builder.c ---- */
@@ -185,7 +185,7 @@ typedef struct cpl_prompt_input {
     const cpl_task *task;
     const cpl_prompt_spec *spec;
     const cpl_row_schema *schema;
-    const char *subject; /* NULL: none */
+    const char *subject; /* NULL: no subject */
     const json_t *row;
     bool one_option; /* true if the row may have one option */
 } cpl_prompt_input;

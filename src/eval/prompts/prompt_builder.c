@@ -11,7 +11,7 @@ enum { MOST_OPTIONS = 26 };
 struct cpl_prompt_builder {
     const cpl_prompt_input *of;
     cpl_pool *pool;     /* memory of the question's texts */
-    const char *before; /* the text before its context */
+    const char *before; /* the text before the context */
     bool described;     /* true if the description precedes `before` */
     cpl_scope scope;
     json_t *choices;            /* owned; NULL: not needed */
@@ -84,7 +84,7 @@ static cpl_status make_listing(json_t **out, cpl_prompt_builder *m, const cpl_li
     return status;
 }
 
-/* Sets the current option; -1: removes it. */
+/* Sets the current option, or removes it if `place` is -1. */
 static cpl_status set_option(cpl_prompt_builder *m, int64_t place)
 {
     if (place < 0) {
@@ -180,7 +180,7 @@ static cpl_status make_gold_values(cpl_prompt_builder *m, const json_t *list)
     return CPL_OK;
 }
 
-/* A second field may hold the place as a number; it must agree if it is not empty. */
+/* Checks that a second field, which may hold the place as a number, agrees unless it is empty. */
 static cpl_status check_again(cpl_prompt_builder *m, const char *again)
 {
     json_t *value;
@@ -195,7 +195,7 @@ static cpl_status check_again(cpl_prompt_builder *m, const char *again)
                     place, text, again);
 }
 
-/* Checks that a list of labels has one for every option. */
+/* Checks that a list of labels has a label for every option. */
 static cpl_status check_labels(const cpl_prompt_builder *m, const json_t *list)
 {
     const size_t labels = json_array_size(list), options = json_array_size(m->choices);
@@ -227,7 +227,7 @@ static cpl_status make_gold(cpl_prompt_builder *m)
 }
 
 /* Sets all names that templates may use, except the current option. The caller frees the builder
- * even after a failure. CPL_ERR_INPUT: the row is a bad one. */
+ * even after a failure. CPL_ERR_INPUT: the row is bad. */
 static cpl_status start(cpl_prompt_builder *m)
 {
     const cpl_prompt_input *of = m->of;
@@ -254,7 +254,7 @@ static cpl_status append_context(cpl_text *out, cpl_prompt_builder *m)
 
 /* ---- questions ---- */
 
-/* Sets the description, the few-shot examples or the prompt, and the context. */
+/* Sets `*context`: the description, the few-shot examples or the prompt, and the row's context. */
 static cpl_status make_context(const char **context, cpl_prompt_builder *m)
 {
     const cpl_template *description = m->described ? m->of->spec->description : NULL;
@@ -320,7 +320,7 @@ static cpl_status add_references(json_t *list, bool *listed, cpl_prompt_builder 
     return append_rendered(list, m, t);
 }
 
-/* Keeps the references, of which at least one must hold a text. */
+/* Keeps the references. At least one reference must hold a text. */
 static cpl_status keep_references(cpl_references *references, cpl_pool *pool, const json_t *list)
 {
     size_t n        = json_array_size(list);

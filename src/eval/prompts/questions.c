@@ -61,7 +61,7 @@ static cpl_status resolve_requests(cpl_reading *r)
     return CPL_OK;
 }
 
-/* Settles what is wished; the questions have no rows yet, and are given back in any case. */
+/* Starts a reading of questions. They have no rows yet. The caller frees `q` in any case. */
 static cpl_status start(cpl_reading *r, cpl_questions *q, const cpl_task *task,
                         const cpl_profile *profile, const cpl_questions_options *options)
 {
@@ -108,7 +108,7 @@ static const char *id_of(cpl_reading *r, const cpl_seen_row *row, int64_t varian
                            row->subject ? "/" : "", place);
 }
 
-/* The path among those that the questions keep. */
+/* Returns the path in the list of files that the questions keep, or NULL. */
 static const char *kept_path(const cpl_reading *r, const char *path)
 {
     for (int64_t i = 0; i < r->store->files.count; i++)
@@ -116,7 +116,7 @@ static const char *kept_path(const cpl_reading *r, const char *path)
     return NULL;
 }
 
-/* `first`: the place of the row's first question. */
+/* Adds a question of a row. `first` is the index of the row's first question. */
 static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
                                const cpl_seen_row *row, const json_t *before, int64_t variant,
                                int64_t first)
@@ -137,7 +137,7 @@ static cpl_status add_question(cpl_reading *r, const cpl_prompt_input *input,
     return CPL_OK;
 }
 
-/* The input that makes a question of a row. */
+/* Returns the input that makes a question of a row. */
 static cpl_prompt_input input_of(const cpl_task *task, const cpl_resolved_profile *resolved,
                                  const cpl_seen_row *row)
 {
@@ -189,7 +189,7 @@ done:
     return status;
 }
 
-/* Subject after subject; those of one stay in their order. */
+/* Compares questions by subject, then by the order in which they were read. */
 static int by_subject(const void *a, const void *b)
 {
     const cpl_question *x = a, *y = b;
@@ -243,7 +243,8 @@ void cpl_questions_leave_out(cpl_questions *q, const bool *bad)
 
 /* ---- missing rows ---- */
 
-/* The split of the questions, and that of the few-shot examples, which may be in `own` too. */
+/* Sets `there` to whether both splits have files: the split of the questions, and the split of the
+ * few-shot examples, whose files may be in `own` too. */
 static cpl_status find_splits(bool *there, const cpl_reading *r)
 {
     const cpl_split *splits[]  = {r->resolved->split, r->resolved->fewshot_split};
@@ -323,12 +324,12 @@ done:
 
 /* ---- the hash of a question ---- */
 
-/* Each text is hashed with its terminating NUL, each number as a text, each list with its length
- * before it: two questions with the same sum are the same. */
+/* Each text is hashed with its terminating NUL, each number as a text, and each list with its
+ * length before it. Two questions with the same hash are therefore equal. */
 
 static void add_text(SHA256_CTX *sum, const char *text)
 {
-    const char there = text ? '=' : '-'; /* "" is another than none */
+    const char there = text ? '=' : '-'; /* "" differs from NULL */
     SHA256Update(sum, (const uint8_t *)&there, 1);
     if (text) SHA256Update(sum, (const uint8_t *)text, strlen(text) + 1);
 }

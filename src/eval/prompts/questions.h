@@ -1,9 +1,9 @@
 /* questions.h - the questions of a task, made of published rows.
  *
  * Room:   eval/prompts. Uses rows.h for the files, and task.h for the form of the questions.
- * Bad:    a row is bad if it does not parse, lacks a field, or has a right answer that is none of
- *         its options. It is reported ("FILE: line N: ...") and is an error, or, if bad rows are
- *         skipped, counted. */
+ * Errors: a row is bad if it does not parse, lacks a field, or has a right answer that is none of
+ *         its options. A bad row is reported ("FILE: line N: ...") and is an error. If bad rows are
+ *         skipped, it is counted. */
 #ifndef CPL_EVAL_PROMPTS_QUESTIONS_H
 #define CPL_EVAL_PROMPTS_QUESTIONS_H
 
@@ -33,16 +33,16 @@ typedef struct cpl_question {
     int64_t line;        /* line of the row in the file */
     const cpl_request_spec *form;
     /* multiple_choice */
-    cpl_option *options; /* (n_options) at least two; one if only losses are reported */
+    cpl_option *options; /* (n_options) at least two, or one if only losses are reported */
     int64_t n_options;
     const char *unconditional; /* the bare context of acc_uncond; NULL: not needed */
     int64_t *gold;             /* (n_gold) indices of the right options, ascending, at least one */
     int64_t n_gold;
-    bool several; /* true if the right options are a list, even of one */
+    bool several; /* true if the right options are a list, even of one option */
     /* generate_until */
     const char *prompt;
     cpl_references *references; /* (form->n_answers) */
-    bool listed;                /* true if the first answer's references are a list, even of one */
+    bool listed;                /* true if the first answer has a list, even of one reference */
 } cpl_question;
 
 /* Sets the SHA-256, in hexadecimal, of the request and of everything that grades the answer: texts,
@@ -57,9 +57,9 @@ typedef struct cpl_questions_options {
     const char *data;   /* the folder of all rows: --data */
     const char *own;    /* folder of few-shot examples and prompts that `data` lacks; may be NULL */
     int64_t offset;     /* rows left out at the beginning of each subject */
-    int64_t limit;      /* limit of the rows of each subject; CPL_UNSET: none */
-    int64_t shots;      /* number of few-shot examples; CPL_UNSET: the profile's */
-    int64_t max_tokens; /* limit of generated tokens; CPL_UNSET: the profile's */
+    int64_t limit;      /* limit of the rows of each subject; CPL_UNSET: no limit */
+    int64_t shots;      /* number of few-shot examples; CPL_UNSET: number of the profile */
+    int64_t max_tokens; /* limit of generated tokens; CPL_UNSET: limit of the profile */
     bool skip_bad;
     bool of_run;        /* true if advice names settings of a training run, not flags */
     const cpl_log *log; /* receives the names of skipped rows; may be NULL */
@@ -68,12 +68,12 @@ typedef struct cpl_questions_options {
 typedef struct cpl_questions {
     const cpl_task *task;
     const cpl_profile *profile;
-    cpl_question *question; /* (count) by subject, each in the order of its rows */
+    cpl_question *question; /* (count) by subject, then in the order of their rows */
     int64_t count;
     int64_t shots;         /* few-shot examples of a question; the last of several numbers */
     bool fewer;            /* true if --num-fewshot applies: the few-shot examples are rows */
     const char *all_shots; /* several numbers in words, "0-5"; NULL: one number */
-    int64_t max_tokens;    /* limit of generated tokens over all questions; 0: none is generated */
+    int64_t max_tokens;    /* limit of generated tokens over all questions; 0: no generation */
     int64_t skipped;       /* number of bad rows */
     cpl_string_list files; /* names of the files that were read */
     struct cpl_questions_store *store;
@@ -85,7 +85,7 @@ typedef struct cpl_questions {
 CPL_NODISCARD cpl_status cpl_questions_read(cpl_questions *q, const cpl_task *task,
                                             const cpl_profile *profile,
                                             const cpl_questions_options *options);
-void cpl_questions_free(cpl_questions *q); /* all zero: nothing to do */
+void cpl_questions_free(cpl_questions *q); /* all zero is allowed */
 
 /* Removes all questions of each row that has a bad question, and counts the row as skipped. `bad`
  * has an element for each question. */
@@ -106,15 +106,15 @@ CPL_NODISCARD cpl_status cpl_questions_there(bool *there, const cpl_task *task,
                                              const cpl_profile *profile,
                                              const cpl_questions_options *options);
 
-/* Sets the number of rows of the profile's split in `data`, -1 without a file, and the number of
- * bad ones; for --list. CPL_ERR_MEMORY, CPL_ERR_IO. */
+/* Sets the number of rows of the profile's split in `data` (-1 without a file) and the number of
+ * bad rows, for --list. CPL_ERR_MEMORY, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_questions_count(int64_t *rows, int64_t *bad, const cpl_task *task,
                                              const cpl_profile *profile, const char *data);
 
 typedef struct cpl_prompt_builder cpl_prompt_builder;
 
-/* The functions `build` of request kinds set options with their contexts and the right ones, or a
- * prompt with the references of its answers. */
+/* The functions `build` of request kinds set options with their contexts and the right options, or
+ * a prompt with the references of its answers. */
 CPL_NODISCARD cpl_status cpl_prompt_builder_options(cpl_question *q, cpl_prompt_builder *m);
 CPL_NODISCARD cpl_status cpl_prompt_builder_text(cpl_question *q, cpl_prompt_builder *m);
 

@@ -198,8 +198,8 @@ done:
     return status;
 }
 
-/* Sets the row's place within its subject ("": no subject), and passes it to `take` if it is within
- * the limits. */
+/* Sets the row's place within its subject ("": no subject), and passes the row to `take` if the
+ * place is within the limits. */
 static cpl_status hand_over(walk *w, cpl_seen_row *row)
 {
     const char *subject = row->subject ? row->subject : "";
@@ -290,7 +290,7 @@ static cpl_status walk_rows(walk *w, cpl_rows *rows, cpl_rows *labels, const cha
     return CPL_OK;
 }
 
-/* Opens the labels of a file: the source's, with the subject in place of `*`. */
+/* Opens the labels of a file: `labels` of the source, with the subject in place of `*`. */
 static cpl_status open_labels(cpl_rows **labels, const walk *w, const char *subject)
 {
     const cpl_rows_kind kind = {.format = CPL_ROWS_LINES};

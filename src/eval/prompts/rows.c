@@ -9,7 +9,7 @@ enum { HEAD_BYTES = 64 };
 
 /* ---- lines ---- */
 
-/* Keeps the next line without its end; false if there is none. */
+/* Keeps the next line without its end. Returns false at the end of the file. */
 static bool next_line(cpl_rows *r)
 {
     if (cpl_rows_peek(r) < 0) return false;
@@ -108,7 +108,7 @@ void cpl_rows_close(cpl_rows *r)
     cpl_free(r);
 }
 
-/* A row is given out whole, or as bad, or not at all. */
+/* Sets the next row: the values of the whole row, the reason why it is bad, or neither. */
 cpl_status cpl_rows_next(cpl_rows *r, cpl_row *row)
 {
     memset(row, 0, sizeof *row);

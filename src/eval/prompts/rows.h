@@ -2,7 +2,7 @@
  *
  * Room:   eval/prompts. Uses stream (compression) and jansson; depends on no benchmark.
  * Memory: one row at a time. Files may be larger than memory, compressed or not.
- * Bad:    a row that cannot be used is reported with one sentence that names file and line, and
+ * Errors: a row that cannot be used is reported with one sentence that names file and line, and
  *         reading continues after it. If the rows after the damage are no longer delimited, reading
  *         ends with an error of the file: a JSON file that is cut or breaks the grammar, a
  *         compressed stream that is cut or damaged.
@@ -24,8 +24,8 @@ typedef enum cpl_rows_format {
     /* The rows are the objects of an array. The file is that array, or an object that has it as
      * `member`. If no member is named, the object is the only row. */
     CPL_ROWS_JSON,
-    /* RFC 4180: line ends, commas and doubled quotes inside quotes; a quote inside a field that
-     * does not begin with one is text. All values are strings, named by the first line, or "0",
+    /* RFC 4180: line ends, commas and doubled quotes inside quotes. A quote is text inside a field
+     * that does not begin with a quote. All values are strings, named by the first line, or "0",
      * "1", ... if `headless`. Empty lines are ignored. */
     CPL_ROWS_CSV,
     CPL_ROWS_TSV, /* like CSV with tabs; a quote is text everywhere */

@@ -1,15 +1,15 @@
 /* rows_columns.c - rows of CSV and TSV files; see rows.h
  *
- * A record is read field by field, each decoded into the reader's text and made a string. A bad
- * record is still read to its end, so that the next one begins at the right place. */
+ * A record is read field by field. Each field is decoded into the reader's text and made a string.
+ * A bad record is still read to its end, so that the next record begins at the right place. */
 #include <stdio.h>
 
 #include "base/text.h"
 #include "eval/prompts/internal.h"
 
 typedef struct columns_record {
-    json_t *fields; /* an array of strings, as many as there may be */
-    size_t count;   /* number of fields, those that are not kept included */
+    json_t *fields; /* array of strings, at most one for each column */
+    size_t count;   /* number of fields, with fields that are not kept */
 } columns_record;
 
 static void keep_byte(cpl_rows *r, int c)
@@ -34,8 +34,8 @@ static void rest_of_field(cpl_rows *r, int separator, bool was_quoted)
     }
 }
 
-/* Keeps the text between quotes. A quote that is not closed replaces all other faults of the row:
- * it may have taken all that follows. */
+/* Keeps the text between quotes. An unclosed quote replaces all other faults of the row, since it
+ * may have taken all text after it. */
 static void quoted_field(cpl_rows *r)
 {
     int64_t line = r->line, column = r->column;
@@ -74,7 +74,7 @@ static bool next_field(cpl_rows *r, columns_record *record, int separator)
     return true;
 }
 
-/* The next record that is not an empty line. Without fields at the end of the file. */
+/* Reads the next record that is not an empty line. It has no fields at the end of the file. */
 static columns_record next_record(cpl_rows *r)
 {
     int separator         = r->kind.format == CPL_ROWS_CSV ? ',' : '\t';
@@ -90,7 +90,7 @@ static columns_record next_record(cpl_rows *r)
 
 /* ---- names ---- */
 
-/* The names must differ, or members of the rows would be lost. */
+/* Checks that the names differ, since members of the rows would be lost otherwise. */
 static void check_names(cpl_rows *r, const json_t *names)
 {
     for (size_t i = 1; i < json_array_size(names); i++)
@@ -115,7 +115,7 @@ static void read_names(cpl_rows *r)
     r->names = record.fields;
 }
 
-/* "0", "1", ... for as many columns as the first record has. */
+/* Sets the names "0", "1", ... for as many columns as the first record has. */
 static void number_names(cpl_rows *r, const columns_record *record)
 {
     if (record->count > CPL_ROWS_MAX_COLUMNS) {

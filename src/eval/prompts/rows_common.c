@@ -113,7 +113,7 @@ static const char *const endings[] = {"", ".gz", ".zst"};
 
 enum { N_ENDINGS = sizeof endings / sizeof *endings };
 
-/* Appends text for glob(3), which means only what `special` leaves out. */
+/* Appends text for glob(3), with a backslash before each character of `special`. */
 static void append_plain(cpl_text *pattern, const char *text, const char *special)
 {
     for (; *text; text++) {
@@ -122,7 +122,8 @@ static void append_plain(cpl_text *pattern, const char *text, const char *specia
     }
 }
 
-/* A folder that is not there has no files; one that may not be read is a failure. */
+/* Returns whether an error of glob(3) is a failure. A missing folder has no files. A folder that
+ * may not be read is a failure. */
 static int is_failure(const char *path, int error)
 {
     (void)path;
@@ -149,7 +150,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Whether `path` is a compressed copy of a plain file in the list, or a .zst copy of a .gz. */
+/* Returns whether the list has a better copy of `path`: a plain file, or a .gz of a .zst file. */
 static bool is_copy(const cpl_strings *sorted, const char *path, cpl_text *other)
 {
     size_t length = strlen(path);
@@ -168,7 +169,7 @@ static bool is_copy(const cpl_strings *sorted, const char *path, cpl_text *other
     return false;
 }
 
-/* The files without those of which there is a better copy; `paths` is empty and sorted after. */
+/* Adds the files to `paths`, which is empty, in their order and without worse copies. */
 static cpl_status leave_copies_out(cpl_strings *paths, const cpl_strings *sorted)
 {
     cpl_text other    = {0};

@@ -14,7 +14,7 @@ enum { BEFORE, IN_FILE_ARRAY, IN_MEMBER_ARRAY, AFTER }; /* cpl_rows.place */
 
 /* ---- bytes ---- */
 
-/* The next byte after white space. */
+/* Passes white space. Returns the next byte without passing it. */
 static int peek(cpl_rows *r)
 {
     for (;;) {
@@ -24,7 +24,7 @@ static int peek(cpl_rows *r)
     }
 }
 
-/* Fails: the file ends or has something else in place of `what`. */
+/* Fails because the file ends, or has other text in place of `what`. */
 static void should_be(cpl_rows *r, const char *what)
 {
     if (cpl_rows_peek(r) < 0)
@@ -51,8 +51,8 @@ static void pass(cpl_rows *r, bool keep)
     cpl_rows_pass(r);
 }
 
-/* Passes what begins with a quote or a bracket, up to the one that closes it; false if the file
- * ends before. Brackets in strings do not count. */
+/* Passes a string, array or object up to the quote or bracket that closes it. Returns false if the
+ * file ends before. Brackets in strings do not count. */
 static bool cut_nested(cpl_rows *r, bool keep)
 {
     int64_t depth = 0;
@@ -89,7 +89,7 @@ static bool cut_value(cpl_rows *r, bool keep)
 
 /* ---- the object around the array ---- */
 
-/* Passes a name and its colon. Sets `wanted`: it is the name of the array of rows. */
+/* Passes a name and its colon. Sets `wanted` to whether it is the name of the array of rows. */
 static bool cut_name(cpl_rows *r, bool *wanted)
 {
     char *name = NULL;
@@ -104,7 +104,7 @@ static bool cut_name(cpl_rows *r, bool *wanted)
     return expect(r, ':', "a colon");
 }
 
-/* Enters the array of rows, or passes the object's end. `first`: there is no member before. */
+/* Enters the array of rows, or passes the object's end. `first`: no member precedes. */
 static void next_members(cpl_rows *r, bool first)
 {
     bool wanted = false, before = r->place == IN_MEMBER_ARRAY;
@@ -127,7 +127,7 @@ static void next_members(cpl_rows *r, bool first)
 
 /* ---- rows ---- */
 
-/* The file is one object. However it is damaged, that is one row. */
+/* Reads a file that is one object. It is one row, however it is damaged. */
 static json_t *only_row(cpl_rows *r)
 {
     int64_t column = r->column;
@@ -161,7 +161,8 @@ static void end_of_array(cpl_rows *r)
         r->place = AFTER;
 }
 
-/* Whether what was cut out can only be the row that it should be. */
+/* Returns whether the text that was cut out must be the intended row: an object, or a text that was
+ * not kept whole. */
 static bool is_sound(const cpl_rows *r)
 {
     return r->row_bytes > r->kind.max_bytes || r->text.failed || r->message.failed ||

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "eval/tasks/task_parts.h"
 
-/* ---- the tasks there are ---- */
+/* ---- the known tasks ---- */
 
 static cpl_status add_task(cpl_selection *s, cpl_task *task)
 {
@@ -45,7 +45,7 @@ void cpl_selection_free(cpl_selection *s)
     *s = (cpl_selection){0};
 }
 
-/* The last task of that id: a user's file may replace a built-in task. */
+/* Returns the last task of that id, since a user's file may replace a built-in task, or NULL. */
 static const cpl_task *find_task(const cpl_selection *s, const char *id)
 {
     for (int64_t i = s->n_tasks - 1; i >= 0; i--)
@@ -56,8 +56,8 @@ static const cpl_task *find_task(const cpl_selection *s, const char *id)
 const cpl_selection_set cpl_selection_sets[CPL_SELECTION_SETS] = {{"paper-3b", "3b"},
                                                                   {"paper-15b", "15b"}};
 
-/* Whether `name` has all characters of `word`, in their order and the first one first: "siqa" of
- * "social_iqa". */
+/* Returns whether `name` has all characters of `word` in their order and begins with the first, as
+ * "social_iqa" for "siqa". */
 static bool abbreviates(const char *word, const char *name)
 {
     const char *at = name;
@@ -66,15 +66,16 @@ static bool abbreviates(const char *word, const char *name)
     return !*word;
 }
 
-/* "mmlu" of "mmlu_anatomy". */
+/* Returns whether `word` is `name` with a separator after it, as "mmlu_anatomy" for "mmlu". */
 static bool begins(const char *name, const char *word)
 {
     const size_t length = strlen(name);
     return strncmp(word, name, length) == 0 && strchr("_-/:", word[length]);
 }
 
-/* Appends the names that may have been meant: those that begin so, or else the shortest one that
- * the word abbreviates, or that it begins with, or the nearest. */
+/* Appends the names that may have been meant: all names that begin with the word. Otherwise appends
+ * the shortest name that the word abbreviates, the longest name that begins the word, or the
+ * nearest. */
 static void append_meant(cpl_text *out, const char *word, const char *const *names, size_t count)
 {
     const char *shortest = NULL, *whole = NULL;
@@ -118,7 +119,7 @@ bool cpl_selection_is_of(const cpl_selection *s, int64_t i, const char *set)
     return i < s->n_built_in && cpl_string_list_holds(&s->tasks[i]->sets, set);
 }
 
-/* ---- what is selected ---- */
+/* ---- the selected tasks ---- */
 
 static bool key_is_taken(const cpl_selection *s, const char *key)
 {
@@ -127,8 +128,8 @@ static bool key_is_taken(const cpl_selection *s, const char *key)
     return false;
 }
 
-/* id, or id/profile for a second profile of the task and for a form. A number is appended if that
- * is taken too, by another task of the same id. */
+/* Returns id, or id/profile for a second profile of the task and for a form. A number is appended
+ * if another task of the same id has that key. NULL: out of memory. */
 static char *make_key(const cpl_selection *s, const cpl_task *task, const cpl_profile *profile,
                       bool form)
 {
@@ -159,7 +160,7 @@ static cpl_status append(cpl_selection *s, const cpl_task *task, const cpl_profi
     return CPL_OK;
 }
 
-/* A profile that is several variants: those, and then itself. */
+/* Appends the variants of a profile that has forms, and then the profile itself. */
 static cpl_status append_forms(cpl_selection *s, const cpl_task *task, const cpl_profile *profile)
 {
     const int64_t first = s->count;
