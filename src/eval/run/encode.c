@@ -1,4 +1,4 @@
-/* encode.c - see kinds.h and runner.h: texts of requests as token ids, and whether they fit */
+/* encode.c - see kinds.h and runner.h: texts of requests as token ids, and their lengths */
 #include "eval/run/kinds.h"
 
 #include <string.h>
@@ -180,7 +180,7 @@ cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out, const cpl_ques
     return fits(e, out, q->form);
 }
 
-/* Returns whether a token may reach over the border, which has no white space. */
+/* Returns whether a token may reach over the border of the texts, which has no white space. */
 static bool may_be_joined(const cpl_request_spec *form, const cpl_option *option)
 {
     const cpl_span context = cpl_span_of(option->context), text = cpl_span_of(option->continuation);
@@ -191,8 +191,9 @@ static bool may_be_joined(const cpl_request_spec *form, const cpl_option *option
     return !cpl_words_is_space(last) && !cpl_words_is_space(first);
 }
 
-/* A token has at least one byte, so texts of at most as many bytes as the window has tokens fit.
- * Only longer ones are encoded. */
+/* Checks the lengths of the options. A token has at least one byte, so texts of at most as many
+ * bytes as the window has tokens fit. Only longer texts, and texts that may be joined, are
+ * encoded. */
 cpl_status cpl_encode_check_options(cpl_encoding *e, const cpl_question *q)
 {
     const int64_t window = cpl_eval_runner_window_of(q->form, e->window);
@@ -225,7 +226,7 @@ cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n, int64
 {
     cpl_encoding e;
     cpl_status status =
-        cpl_encode_open(&e, tokenizer, 0, window); /* without end of text: said later */
+        cpl_encode_open(&e, tokenizer, 0, window); /* an absent end of text fails later */
     if (advice) e.advice = *advice;
     for (int64_t i = 0; status == CPL_OK && i < n; i++) {
         e.bad_row = false;

@@ -7,7 +7,8 @@
 
 #include "io/json.h"
 
-/* An id that the model's folder names must be one of the tokenizer's, which is the smaller one. */
+/* Checks that an id of the model's folder is in the tokenizer's vocabulary, the smaller of the
+ * two. */
 static cpl_status check_id(const cpl_eval_model *e, const char *key, int64_t id)
 {
     const int64_t ids = cpl_tokenizer_vocab_size(e->tokenizer);

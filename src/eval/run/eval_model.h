@@ -1,8 +1,8 @@
 /* eval_model.h - a model with its tokenizer, ready for requests.
  *
- * Room:    eval/run.
- * Models:  everything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
- * Pointer: a cpl_eval_model points to itself, and must not be moved. */
+ * Room:   eval/run.
+ * Use:    opens everything that store/hf.h opens: OLMoE directories, checkpoints, runs, variants.
+ * Memory: a cpl_eval_model points to itself, and must not be moved. */
 #ifndef CPL_EVAL_RUN_EVAL_MODEL_H
 #define CPL_EVAL_RUN_EVAL_MODEL_H
 
@@ -22,18 +22,18 @@ typedef struct cpl_eval_model {
 } cpl_eval_model;
 
 /* Reads configuration and tokenizer (`tokenizer` NULL: the model's own tokenizer.json), without the
- * weights. CPL_ERR_INPUT for a missing tokenizer, one with ids beyond the model's vocabulary, and
- * one that lacks the model's end-of-text or beginning-of-text id. */
+ * weights. CPL_ERR_INPUT for a missing tokenizer, a tokenizer with ids beyond the model's
+ * vocabulary, and a tokenizer that lacks the model's end-of-text or beginning-of-text id. */
 CPL_NODISCARD cpl_status cpl_eval_model_open(cpl_eval_model *e, const char *model_dir,
                                              const char *tokenizer, const cpl_log *log);
-void cpl_eval_model_close(cpl_eval_model *e); /* all zero: nothing to do */
+void cpl_eval_model_close(cpl_eval_model *e); /* all zero is allowed */
 
 /* Returns the length of the model's context, in tokens. */
 int64_t cpl_eval_model_window(const cpl_eval_model *e);
 
 /* Loads the weights on a device (cpl_backend_open), with a cache for questions of up to `window`
- * tokens, which may be more than the model's context. CPL_ERR_MEMORY also if they are predicted not
- * to fit. */
+ * tokens, which may be more than the model's context. CPL_ERR_MEMORY also if the weights and the
+ * cache are predicted not to fit. */
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device,
                                              cpl_dtype compute, int n_threads, int64_t window);
 

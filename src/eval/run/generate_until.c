@@ -9,13 +9,13 @@
 #include "eval/tasks/task_parts.h"
 #include "io/json.h"
 
-/* 0 and 1 as whole numbers. */
+/* Returns a score as JSON, with 0 and 1 as whole numbers. */
 static json_t *score_json(double score)
 {
     return score == 0 || score == 1 ? json_integer((json_int_t)score) : json_real(score);
 }
 
-/* An answer in a sample: its normal form if `show: normal` is set. */
+/* Returns an answer as JSON for a sample, in its normal form if `normal`. */
 static json_t *answer_json(const cpl_answer *answer, const cpl_grade *grade, bool normal)
 {
     if (!grade->found)
@@ -23,8 +23,9 @@ static json_t *answer_json(const cpl_answer *answer, const cpl_grade *grade, boo
     return cpl_sample_words(normal ? grade->normal : grade->answer);
 }
 
-/* Answer i: filters of one metric are text by their names; otherwise the first one plainly, and a
- * further one under its own name, its grade under correct_NAME. */
+/* Adds answer i and its grade to a sample. Filters of one metric are members of "answer" and
+ * "correct" under their names. Otherwise the first answer is "answer" and "correct", and a further
+ * answer has the keys NAME and correct_NAME. */
 static void put_answer(bool *failed, json_t *sample, const cpl_request_spec *form, int64_t i,
                        const cpl_grade *grade)
 {
@@ -64,8 +65,8 @@ static cpl_status grade_answer(bool *failed, json_t *sample, const cpl_question 
     return status;
 }
 
-/* Sets a reference as it is shown: the capture of its own filter, or null; in the normal form if
- * the answer is. */
+/* Sets a reference as it is shown: the capture of its own filter, or null. The reference is in the
+ * normal form if the answer is. */
 static cpl_status shown_reference(json_t **shown, const cpl_answer *answer, const char *reference,
                                   cpl_grading_scratch *room)
 {
@@ -80,7 +81,7 @@ static cpl_status shown_reference(json_t **shown, const cpl_answer *answer, cons
     return CPL_OK;
 }
 
-/* "target": the references of the first answer; a single one plainly unless it is listed. */
+/* Adds "target", the references of the first answer: a text if a single one is not listed. */
 static cpl_status put_target(bool *failed, json_t *sample, const cpl_question *q,
                              cpl_grading_scratch *room)
 {
@@ -139,7 +140,7 @@ enum { MOST_QUESTIONS = 128 }; /* questions of a block */
 typedef struct written {
     cpl_text text, whole; /* without and with special tokens */
     int64_t tokens;
-    bool enough; /* a stop string, or as many tokens as it may have */
+    bool enough; /* true after a stop string or max_gen_toks tokens */
 } written;
 
 typedef struct block {
@@ -149,7 +150,7 @@ typedef struct block {
     cpl_encoded *encoded;  /* (n) */
     cpl_sequence *prompts; /* (n) */
     written *written;      /* (n) */
-    cpl_text eos, cut;     /* the text of the end-of-text token; of one answer */
+    cpl_text eos, cut;     /* text of the end-of-text token, and of one answer */
     cpl_grading_scratch room;
     cpl_status heard;
 } block;
@@ -166,7 +167,7 @@ static void free_block(block *b)
     cpl_grading_scratch_free(&b->room);
 }
 
-/* All prompts of a block have the same max_gen_toks. */
+/* Returns the end of the block. All prompts of a block have the same max_gen_toks. */
 static int64_t end_of_block(const cpl_eval_runner_work *w, int64_t first)
 {
     const cpl_question *q = w->question;
@@ -206,7 +207,7 @@ static cpl_status encode_all(block *b)
     return CPL_OK;
 }
 
-/* The stop strings of the form, then the end-of-text token's text, as lm-eval has them. */
+/* Returns whether a stop string, or the text of the end-of-text token as in lm-eval, is reached. */
 static bool reached(const block *b, const cpl_request_spec *form, const cpl_text *text,
                     size_t known)
 {
@@ -255,7 +256,8 @@ static cpl_status give_sample(block *b, int64_t i)
     return w->callbacks->take(w->callbacks->ctx, b->first + i, sample);
 }
 
-/* A text that ended without `enough` has met the end-of-text, which counts as a token. */
+/* Finishes a text. A text that ended without `enough` has met the end-of-text, which counts as a
+ * token. */
 static cpl_status finish(void *ctx, int64_t index)
 {
     block *b = ctx;
@@ -317,7 +319,8 @@ static bool has_metric(const cpl_request_spec *form, const char *name)
     return false;
 }
 
-/* Answers; and a score only if it is the headline, which then is the name of an answer too. */
+/* Returns whether a metric is an answer. A score is an answer only if it is the headline, which
+ * then is the name of an answer. */
 static bool reports(const cpl_profile *profile, const char *name)
 {
     return !cpl_metric_is_score(name) || strcmp(name, profile->metrics.at[0]) == 0;
@@ -335,7 +338,7 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
                 of, name, name);
 }
 
-/* A further answer is recorded under its name, the first one is not. */
+/* Returns the grade of an answer. Only a further answer is recorded under its own name. */
 static const json_t *value(const json_t *sample, const cpl_metric_key *m, const char *headline)
 {
     (void)headline;

@@ -1,12 +1,12 @@
 /* kinds.h - shared by the kinds of requests: texts as token ids, blocks of questions, and answered
  * questions as objects of a results file.
  *
- * Room:   eval/run. runner.c cuts questions into blocks; a kind of requests is a file that runs one
- *         block; encode.c turns texts into token ids, and checks lengths before a model is loaded.
- * Empty:  the end-of-text id stands for a context without a token.
+ * Room:   eval/run. runner.c cuts questions into blocks. A kind of requests is a file that runs one
+ *         block. encode.c turns texts into token ids, and checks lengths before a model is loaded.
+ *         The end-of-text id stands for a context without a token.
  * Source: docs/tasks.md, "Tokens and windows": the rules of lm-eval 0.4.13 (api/model.py,
- *         models/huggingface.py), and those of the in-loop code for two texts that are encoded
- *         separately; docs/formats.md, "Results of an evaluation". */
+ *         models/huggingface.py), and the rules of the in-loop code for two texts that are encoded
+ *         separately. docs/formats.md, "Results of an evaluation". */
 #ifndef CPL_EVAL_RUN_KINDS_H
 #define CPL_EVAL_RUN_KINDS_H
 
@@ -17,7 +17,7 @@
 /* The ids of one text. */
 typedef struct cpl_encoded {
     int64_t first, length; /* range of the ids that are kept, among the ids of all texts */
-    int64_t context;       /* number of tokens of the context, also of those that are cut off */
+    int64_t context;       /* number of tokens of the context, with tokens that are cut off */
     int64_t scored;        /* number of tokens of the continuation, the last ones; 0 for a prompt */
     int64_t cut;           /* number of tokens left out at the beginning */
 } cpl_encoded;
@@ -25,8 +25,8 @@ typedef struct cpl_encoded {
 /* The ids of texts, concatenated. */
 typedef struct cpl_encoding {
     cpl_encoder *encoder;
-    int64_t eos;    /* -1: none */
-    int64_t window; /* the model's */
+    int64_t eos;    /* id of the end of text; -1: no such id */
+    int64_t window; /* window of the model */
     cpl_ids ids;
     cpl_text joined;               /* memory to work in */
     cpl_eval_runner_advice advice; /* advice on questions that do not fit */
@@ -59,8 +59,9 @@ int64_t cpl_eval_runner_window_of(const cpl_request_spec *form, int64_t window);
 /* Adds the name of the question to a failure. */
 CPL_NODISCARD cpl_status cpl_eval_runner_about(cpl_status status, const cpl_question *q);
 
-/* Append the ids of an option, or of a question's prompt. CPL_ERR_INPUT as above, if tokens are cut
- * off and the form forbids that, and if the generated tokens leave no room for a prompt. */
+/* Append the ids of an option, or of a question's prompt. CPL_ERR_INPUT as cpl_encode_pair, if
+ * tokens are cut off and the form forbids that, and if the generated tokens leave no room for a
+ * prompt. */
 CPL_NODISCARD cpl_status cpl_encode_option(cpl_encoding *e, cpl_encoded *out,
                                            const cpl_request_spec *form, const cpl_option *option);
 CPL_NODISCARD cpl_status cpl_encode_question(cpl_encoding *e, cpl_encoded *out,
@@ -112,8 +113,8 @@ typedef struct cpl_generated {
     int64_t tokens; /* number of generated tokens, with an end-of-text */
 } cpl_generated;
 
-/* Sets the sample of a generated text, with its answers graded. `texts`: it also holds the prompt.
- * CPL_ERR_INPUT, with the name of the question: a pattern takes too many steps. */
+/* Sets the sample of a generated text, with its answers graded. `texts`: the sample also holds the
+ * prompt. CPL_ERR_INPUT, with the name of the question: a pattern takes too many steps. */
 CPL_NODISCARD cpl_status cpl_sample_generated(json_t **sample, const cpl_question *q,
                                               const cpl_generated *generated,
                                               cpl_grading_scratch *room, bool texts);

@@ -10,7 +10,7 @@
 
 /* ---- samples ---- */
 
-/* The length by which the form's scores divide: of the choice if any of them does. */
+/* Returns the length that the form's scores divide by: the choice's length if a score uses it. */
 static cpl_score_length length_of(const cpl_request_spec *form)
 {
     cpl_score_length length = CPL_LENGTH_NONE;
@@ -21,7 +21,7 @@ static cpl_score_length length_of(const cpl_request_spec *form)
     return length;
 }
 
-/* Whatever the options have one of each. */
+/* Adds the lists that have an element for each option. */
 static void put_options(bool *failed, json_t *sample, const cpl_question *q,
                         const cpl_encoded *encoded, const cpl_option_facts *facts)
 {
@@ -93,7 +93,7 @@ static void put_scores(bool *failed, json_t *sample, const cpl_question *q,
                          json_real(cpl_scores[i].of(&facts[q->gold[0]])));
 }
 
-/* Whether an option before `at` has the same context. */
+/* Returns whether an option before `at` has the same context. */
 static bool is_repeated(const cpl_question *q, int64_t at)
 {
     for (int64_t i = 0; i < at; i++)
@@ -130,8 +130,9 @@ static cpl_status make_sample(json_t **sample, const cpl_question *q, const cpl_
 
 enum { MOST_QUESTIONS = 128, MOST_TOKENS = 1 << 20 }; /* limits of a block */
 
-/* One block. Its sequences are those of its questions in order: the options, then the same after
- * the bare context. Equal ones pass through the model once (lm_batch.h). */
+/* A block of questions. Its sequences are the sequences of its questions in order: the options,
+ * then the same options after the bare context. Equal sequences pass through the model once
+ * (lm_batch.h). */
 typedef struct block {
     cpl_eval_runner_work *w;
     int64_t first, last; /* range of its questions */
@@ -142,14 +143,14 @@ typedef struct block {
     cpl_option_facts *facts; /* the options of one question */
 } block;
 
-/* The sequences of a question: its options, and, if a score needs them, the same continuations
- * after the bare context. */
+/* Counts the sequences of a question: its options, and, if a score needs them, the same
+ * continuations after the bare context. */
 static int64_t count_requests(const cpl_question *q)
 {
     return q->n_options * (q->unconditional ? 2 : 1);
 }
 
-/* Room for the sequences of as many questions as a block may have at most. */
+/* Takes memory for the sequences of as many questions as a block may have at most. */
 static cpl_status make_room(block *b)
 {
     int64_t requests = 0, options = 0;
@@ -198,7 +199,7 @@ static int64_t at_least_1(size_t length)
     return length > 0 ? (int64_t)length : 1;
 }
 
-/* The facts of option i. Its sequences are requests[i] and, after the bare context,
+/* Returns the facts of option i. Its sequences are requests[i] and, after the bare context,
  * requests[n_options + i]. */
 static cpl_option_facts facts_of(const cpl_question *q, const cpl_lm_request *requests, int64_t i)
 {

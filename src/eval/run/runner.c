@@ -14,7 +14,7 @@ int64_t cpl_eval_runner_window(const cpl_question *questions, int64_t n, int64_t
     return longest;
 }
 
-/* ---- all of them ---- */
+/* ---- all questions ---- */
 
 static int64_t count_all(const cpl_question *questions, int64_t n)
 {
@@ -61,7 +61,7 @@ static void pass_on(void *ctx, int64_t done, int64_t of)
     if (r->callbacks->progress) r->callbacks->progress(r->callbacks->ctx, done, of);
 }
 
-/* Runs this rank's block of the round that begins at `*first`, which becomes its end. */
+/* Runs this rank's block of the round that begins at `*first`. Sets `*first` to the round's end. */
 static cpl_status run_round(cpl_eval_runner_work *w, int64_t *first)
 {
     for (int r = 0; r < w->a->group->size && *first < w->n; r++) {
@@ -124,7 +124,7 @@ cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *an
     return cpl_gather_status(group, status);
 }
 
-/* ---- */
+/* ---- a run ---- */
 
 cpl_status cpl_eval_runner_run(const cpl_eval_runner *a, const cpl_question *questions, int64_t n,
                                const cpl_eval_runner_callbacks *callbacks)

@@ -5,7 +5,7 @@
  * Memory: the tokens of one block of questions. The end of a block depends only on its questions.
  * Ranks:  each round gives one block to each rank. After a round every rank takes the answers of
  *         all ranks. Each block is computed as by one process, to the same bits.
- * Form:   docs/formats.md, "Results of an evaluation", lists the keys of a sample. */
+ * Source: docs/formats.md, "Results of an evaluation", lists the keys of a sample. */
 #ifndef CPL_EVAL_RUN_RUNNER_H
 #define CPL_EVAL_RUN_RUNNER_H
 
@@ -19,8 +19,8 @@
 typedef struct cpl_eval_runner {
     cpl_lm_batch *batch;
     const cpl_tokenizer *tokenizer;
-    int64_t window; /* the model's */
-    int64_t eos;    /* id that stands for an empty context and ends a generation; -1: none */
+    int64_t window; /* window of the model */
+    int64_t eos;    /* id that stands for an empty context and ends a generation; -1: no id */
     bool texts;     /* true if samples also hold contexts, continuations and prompts */
     cpl_stop_ids extra_stop_ids; /* other ids that end a generation */
     cpl_group *group;            /* ranks that share the questions; NULL: one process */
@@ -35,7 +35,7 @@ typedef struct cpl_eval_runner_callbacks {
 } cpl_eval_runner_callbacks;
 
 /* Runs `n` questions of any kind, and calls `take` for each: for ranked questions block by block in
- * their order, for a generated one as soon as it is finished. With a group the call is collective:
+ * their order, for a generated text as soon as it is finished. With a group the call is collective:
  * all ranks give the same questions, and each rank takes all of them, after their round. The batch
  * must have been made for cpl_eval_runner_window tokens. CPL_ERR_INPUT, with the name of the
  * question, for a continuation longer than the window, a question longer than the window if its
@@ -50,8 +50,8 @@ CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
 CPL_NODISCARD cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *answers,
                                                const cpl_eval_runner_callbacks *callbacks);
 
-/* Clears `answered[i]` of every question whose block has an unanswered one. Only the same blocks
- * give the same bits, so an interrupted evaluation resumes with whole blocks. Failures as
+/* Clears `answered[i]` of every question whose block has an unanswered question. Only the same
+ * blocks give the same bits, so an interrupted evaluation resumes with whole blocks. Failures as
  * cpl_eval_runner_run. */
 CPL_NODISCARD cpl_status cpl_eval_runner_keep_blocks(const cpl_eval_runner *a,
                                                      const cpl_question *questions, int64_t n,
@@ -69,8 +69,8 @@ typedef struct cpl_eval_runner_advice {
     const cpl_log *log; /* receives the names of bad rows */
 } cpl_eval_runner_advice;
 
-/* Checks questions before a model is loaded. `window` is the model's, `advice` may be NULL.
- * CPL_ERR_INPUT as cpl_eval_runner_run, except for failures of a run alone. */
+/* Checks questions before a model is loaded. `window` is the model's window. `advice` may be NULL.
+ * CPL_ERR_INPUT as cpl_eval_runner_run, except for failures that only a run can have. */
 CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, int64_t n,
                                                int64_t window, const cpl_tokenizer *tokenizer,
                                                const cpl_eval_runner_advice *advice);
@@ -78,7 +78,7 @@ CPL_NODISCARD cpl_status cpl_eval_runner_check(const cpl_question *questions, in
 /* ---- the list of request kinds ---- */
 
 /* A kind is a row here and a structure cpl_request_kind_<name> in a file of this room. The order is
- * that of the results, and part of the hash of a question: add a new kind at the end. */
+ * the order of the results, and part of the hash of a question: add a new kind at the end. */
 #define CPL_REQUEST_KINDS(ROW)                                                                     \
     ROW(multiple_choice)                                                                           \
     ROW(generate_until)
