@@ -10,7 +10,7 @@ typedef enum kind { PATHS, MADE, MADE_LIST, LOOK_UP } kind;
 struct cpl_field {
     const char *name;
     kind kind;
-    bool list; /* its value is one */
+    bool list; /* true if its value is a list */
     const cpl_path *paths;
     const cpl_template *made; /* (count) */
     int64_t count;            /* number of paths or templates */
@@ -154,8 +154,7 @@ cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_templat
     return CPL_OK;
 }
 
-/* Checks that the names that a field is made of are among the first `n` fields and the known
- * names. */
+/* Checks that the names that a field is made of are in `there`. */
 static cpl_status check_field(cpl_field *field, const cpl_scope_names *there)
 {
     for (int64_t i = 0; field->made && i < field->count; i++)
@@ -165,8 +164,8 @@ static cpl_status check_field(cpl_field *field, const cpl_scope_names *there)
     return CPL_OK;
 }
 
-/* Puts fields after the fields that they are made of. Of those that are left, the failure names
- * what is missing, or a field that is made of itself. */
+/* Puts each field after the fields that it is made of. If fields are left, the failure names what
+ * the first lacks, or a field that is made of itself. */
 static cpl_status order(cpl_field *at, int64_t count, const cpl_yaml_tree *tree,
                         const cpl_builtin_name *known, int64_t n_known)
 {
@@ -246,7 +245,7 @@ static cpl_status read_paths(json_t **value, const cpl_field *field, const json_
         CPL_TRY(cpl_path_value(value, &field->paths[i], row));
         if (*value) return CPL_OK;
     }
-    for (int64_t i = 0; i < field->count; i++) { /* without what would be made of it */
+    for (int64_t i = 0; i < field->count; i++) { /* the path without its transformations */
         const char *written = field->paths[i].written;
         cpl_text_printf(&all, "%s%.*s", i ? " or " : "", (int)strcspn(written, "|"), written);
     }
@@ -307,7 +306,7 @@ static cpl_status look_up_one(json_t **value, const cpl_field *field, const json
     return CPL_OK;
 }
 
-/* Makes a list: of the texts of the templates, or of the entries of the table for each text of
+/* Makes a list of the texts of the templates, or of the entries of the table for the texts of
  * `from`. */
 static cpl_status make_list(json_t **value, const cpl_field *field, cpl_scope *scope,
                             const json_t *from)
@@ -346,7 +345,7 @@ static cpl_status read_field(json_t **value, const cpl_field *field, cpl_scope *
     return look_up(value, field, scope);
 }
 
-/* The fields of a field come before it, so that this ends. */
+/* Reads the value of a name once. The recursion ends, since a field comes after its fields. */
 cpl_status cpl_scope_value(json_t **value, cpl_scope *scope, const char *name)
 {
     *value = json_object_get(scope->values, name);

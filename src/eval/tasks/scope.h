@@ -17,7 +17,7 @@ typedef struct cpl_transform_kind cpl_transform_kind;
 
 typedef struct cpl_transform {
     const cpl_transform_kind *kind;
-    const char *first, *second; /* its arguments: TEXT, or TEXT=WITH; NULL: none */
+    const char *first, *second; /* its arguments: TEXT, or TEXT=WITH; NULL: no argument */
 } cpl_transform;
 
 /* Transformations, in the order in which they are applied. */
@@ -73,7 +73,7 @@ struct cpl_scope;
 typedef struct cpl_template_part {
     const char *text; /* (length) */
     size_t length;
-    const char *name; /* NULL: text */
+    const char *name; /* NULL: the piece is a text */
     cpl_chain chain;
 } cpl_template_part;
 
@@ -149,7 +149,7 @@ typedef struct cpl_scope {
 
 CPL_NODISCARD cpl_status cpl_scope_start(cpl_scope *scope, const cpl_fields *fields,
                                          const json_t *row);
-void cpl_scope_end(cpl_scope *scope); /* all zero: nothing to do */
+void cpl_scope_end(cpl_scope *scope); /* all zero is allowed */
 
 /* Sets the value of a name for all later output. Takes the reference; NULL is CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value);

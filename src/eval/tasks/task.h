@@ -1,6 +1,6 @@
 /* task.h - a task file, read and checked; the request of a question, and how its answer is scored.
  *
- * Room:   eval/tasks. docs/tasks.md describes the file; task*.c check all of it when it is read, so
+ * Room:   eval/tasks. docs/tasks.md describes the file. task*.c check all of it when it is read, so
  *         that errors are reported before a model is loaded.
  * Errors: "FILE:LINE:COLUMN: sentence", with the nearest name if a name is unknown. */
 #ifndef CPL_EVAL_TASKS_TASK_H
@@ -30,7 +30,7 @@ typedef struct cpl_task_group {
     cpl_string_list metrics;  /* empty: the profile's metrics */
 } cpl_task_group;
 
-/* A profile: "inloop", or a variant of one, "harness/authors". */
+/* A profile such as "inloop", or a variant of a profile such as "harness/authors". */
 typedef struct cpl_profile {
     const char *name;
     const char *split;
@@ -115,7 +115,7 @@ typedef struct cpl_request_spec {
 /* The keys under which a sample holds a metric. */
 typedef struct cpl_metric_key {
     const char *name;   /* the metric's name in a profile or group */
-    const char *filter; /* NULL: none */
+    const char *filter; /* NULL: no filter */
     const char *own;    /* the key of the grade of a further answer */
 } cpl_metric_key;
 
@@ -138,9 +138,10 @@ struct cpl_request_kind {
     /* Reads the keys of the kind from `from`, the joined settings of the prompt spec. */
     cpl_status (*read)(struct cpl_prompt_spec *spec, cpl_task *task, const char *profile,
                        const json_t *from, const json_t *place);
-    /* Returns metric i of those reported if a profile lists none, or NULL after the last. */
+    /* Returns metric i of the metrics reported if a profile lists no metrics, or NULL after the
+     * last. */
     const char *(*metric)(const cpl_request_spec *form, int64_t i);
-    /* Return whether questions of the kind can report a metric, and whether they have to. */
+    /* Return whether questions of the kind can report a metric, and whether they must report it. */
     bool (*has_metric)(const cpl_request_spec *form, const char *metric);
     bool (*reports)(const cpl_profile *profile, const char *metric);
     /* Checks that a required metric can be reported; `of` is "the profile", or names its case. */

@@ -12,10 +12,10 @@
 /* An alternative of a split: files that are read one after the other. */
 typedef struct cpl_task_source {
     cpl_string_list files;
-    const char *labels; /* NULL: none */
-    const char *member; /* NULL: none */
+    const char *labels; /* NULL: no labels */
+    const char *member; /* NULL: no member */
     bool headless;
-    const json_t *fields, *gold, *subject; /* they replace the task's; NULL: not given */
+    const json_t *fields, *gold, *subject; /* they replace the task's; NULL: not replaced */
 } cpl_task_source;
 
 typedef struct cpl_split {
@@ -49,7 +49,7 @@ typedef struct cpl_gold_rule {
     cpl_among among;
     int64_t place;     /* index of the right option, if it is fixed */
     const char *value; /* name of the field with the right option */
-    const char *again; /* a field that repeats the index as a number; NULL: none */
+    const char *again; /* a field that repeats the index as a number, or NULL */
     bool several;      /* true if the value is a list */
     cpl_listing list;
 } cpl_gold_rule;
@@ -80,7 +80,7 @@ typedef enum cpl_prompt_kind {
 typedef struct cpl_prompt_spec {
     cpl_string_list subjects; /* empty: all subjects that no other prompt spec names */
     cpl_request_spec form;
-    const cpl_template *description, *target; /* NULL: none */
+    const cpl_template *description, *target; /* may be NULL */
     cpl_template context, option, fewshot;
     cpl_chain context_as; /* transformations of the whole context */
     bool context_each;    /* true if each option has its own context */
@@ -95,7 +95,7 @@ typedef struct cpl_prompt_spec {
     cpl_row_schema *fewshot_schemas;  /* one for each source of few-shot examples, or NULL */
 } cpl_prompt_spec;
 
-/* A resolved profile; one for each of the task's profiles. A profile with forms has no prompt
+/* A resolved profile. A task has one for each of its profiles. A profile with forms has no prompt
  * specs. */
 typedef struct cpl_resolved_profile {
     const cpl_split *split, *fewshot_split; /* fewshot_split may be NULL */
@@ -110,7 +110,7 @@ struct cpl_task_parts {
     cpl_pool pool;
     cpl_yaml_tree tree;
     const cpl_request_kind *const *kinds; /* kinds that a profile may name; NULL ends them */
-    json_t *kept;      /* array of objects joined of several of the tree; NULL: none yet */
+    json_t *kept;      /* array of joined objects of the tree; NULL: still empty */
     cpl_split *splits; /* (n_splits) */
     int64_t n_splits;
     const json_t *subject, *subjects, *groups; /* the task's; NULL: not given */
@@ -119,13 +119,13 @@ struct cpl_task_parts {
     int64_t n_facts;
     cpl_resolved_profile *resolved; /* (n_profiles) */
     const char *defaults[3];        /* (n_defaults) default profiles */
-    const char *default_of[3];      /* (n_defaults) the set of each; NULL: all sets */
+    const char *default_of[3];      /* (n_defaults) set of each default profile; NULL: all sets */
     int64_t n_defaults;
 };
 
 /* ---- reading a tree; sentences name the place in the file ---- */
 
-/* A failure at a place in the file, and a call whose failure gets that place. */
+/* FAIL returns a failure at a place in the file. AT gives that place to the failure of a call. */
 #define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
 #define AT(task, node, call)  cpl_yaml_tree_place(&(task)->parts->tree, (node), (call))
 
@@ -160,8 +160,8 @@ CPL_NODISCARD cpl_status cpl_task_int_of(int64_t *value, const cpl_task *task, c
 CPL_NODISCARD cpl_status cpl_task_template_of(cpl_template *t, bool *there, const cpl_task *task,
                                               const json_t *from, const char *key);
 
-/* Sets the templates of a list, or a single template; none if `from` lacks the key. Errors name
- * `place`, or if it is NULL the place of the template. */
+/* Sets the templates of a list, or a single template. The list is empty if `from` lacks the key.
+ * Errors name `place`, or, if it is NULL, the place of the template. */
 CPL_NODISCARD cpl_status cpl_task_templates_of(cpl_listing *list, const cpl_task *task,
                                                const json_t *from, const char *key,
                                                const json_t *place);
@@ -178,18 +178,19 @@ const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n
 CPL_NODISCARD cpl_status cpl_task_read_splits(cpl_task *task, const json_t *splits);
 CPL_NODISCARD cpl_status cpl_task_read_subjects(cpl_task *task, const json_t *root);
 
-/* Sets the profile's groups: the task's, which those of `own` (may be NULL) replace or extend. */
+/* Sets the profile's groups: the task's groups, which groups of `own` (may be NULL) replace or
+ * extend. */
 CPL_NODISCARD cpl_status cpl_task_read_groups(cpl_profile *profile, cpl_task *task,
                                               const json_t *own);
 CPL_NODISCARD cpl_status cpl_task_read_profiles(cpl_task *task, const json_t *profiles);
 
-/* Checks that these are subjects of the task, if the task lists its subjects. */
+/* Checks that all `subjects` are subjects of the task, if the task lists its subjects. */
 CPL_NODISCARD cpl_status cpl_task_check_subjects(const cpl_task *task,
                                                  const cpl_string_list *subjects,
                                                  const json_t *node);
 
-/* Fails with CPL_ERR_INPUT and the nearest subject if the task lists its subjects without this
- * one. */
+/* Fails with CPL_ERR_INPUT and the nearest subject if the task lists its subjects without
+ * `subject`. */
 CPL_NODISCARD cpl_status cpl_task_find_subject(const cpl_task *task, const char *subject);
 
 /* Reads one prompt spec of a profile from `from`, its joined settings. */
@@ -216,9 +217,9 @@ CPL_NODISCARD cpl_status cpl_task_check_schema(cpl_row_schema *schema, const cpl
                                                const cpl_prompt_spec *spec, bool fewshot,
                                                const json_t *from, const json_t *place);
 
-/* Sets `*out` to an object with the members of `below`, which those of `above` replace or extend.
- * Either may be NULL. The object lives as long as the task, and has the place of `above` in the
- * file, or of `below` if `above` is NULL. */
+/* Sets `*out` to an object with the members of `below`, which the members of `above` replace or
+ * extend. Either may be NULL. The object lives as long as the task, and has the place of `above` in
+ * the file, or of `below` if `above` is NULL. */
 CPL_NODISCARD cpl_status cpl_task_join(const json_t **out, cpl_task *task, const json_t *below,
                                        const json_t *above);
 

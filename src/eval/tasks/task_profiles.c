@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "eval/tasks/task_parts.h"
 
-/* The keys of a profile; those of a case are the first ones. */
+/* The keys of a profile. The first N_CASE_KEYS are the keys of a case. */
 static const char *const keys[] = {
     "subjects",    "ask",     "context", "delimiter", "option",    "lists",         "exemplar",
     "target",      "prompt",  "tokens",  "window",    "beyond",    "unconditional", "scores",
@@ -39,9 +39,9 @@ cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task, c
     return CPL_OK;
 }
 
-/* ---- what holds for a profile ---- */
+/* ---- the settings of a profile ---- */
 
-/* The members of `above` in place of those of `below`; fields one by one. */
+/* Joins the members of `above` and `below`. `above` replaces equal keys, also inside "fields". */
 static cpl_status join(const json_t **out, cpl_task *task, const json_t *below, const json_t *above)
 {
     const json_t *lower = json_object_get(below, "fields"),
@@ -55,7 +55,7 @@ static cpl_status join(const json_t **out, cpl_task *task, const json_t *below, 
     return CPL_OK;
 }
 
-/* The base of the profile `name`, whose values hold for all that it does not set; NULL: none. */
+/* Sets the base of the profile `name`, whose values apply where the profile sets none, or NULL. */
 static cpl_status base_of(const char **base, cpl_task *task, const json_t *profiles,
                           const char *name)
 {
@@ -70,7 +70,8 @@ static cpl_status base_of(const char **base, cpl_task *task, const json_t *profi
                 name);
 }
 
-/* Sets all that holds for a profile: its own, then its base's, and so on, then the task's. */
+/* Sets all settings of a profile: its own, then the settings of its base, and so on, then the
+ * settings of the task. */
 static cpl_status collect(const json_t **out, cpl_task *task, const json_t *profiles,
                           const char *name)
 {
@@ -220,7 +221,7 @@ bool cpl_metric_is_loss(const char *name)
     return cpl_score_find(&score, name) == CPL_OK && score->loss;
 }
 
-/* "the profile" or "the case of law". */
+/* Returns the name of a prompt spec for messages: "the profile" or "the case of law". */
 static const char *profile_or_case(cpl_pool *pool, const cpl_resolved_profile *resolved,
                                    const cpl_prompt_spec *spec)
 {
@@ -228,7 +229,7 @@ static const char *profile_or_case(cpl_pool *pool, const cpl_resolved_profile *r
     return cpl_pool_printf(pool, "the case of %.100s", spec->subjects.at[0]);
 }
 
-/* Whether any prompt spec can report a metric. */
+/* Returns whether any prompt spec can report a metric. */
 static bool is_reported(const cpl_resolved_profile *resolved, const char *metric)
 {
     for (int64_t i = 0; i < resolved->n_specs; i++) {
@@ -238,7 +239,7 @@ static bool is_reported(const cpl_resolved_profile *resolved, const char *metric
     return false;
 }
 
-/* The scores, or the answers. */
+/* Sets the list to the scores, or to the answers. */
 static cpl_status all_metrics(cpl_string_list *list, const cpl_task *task,
                               const cpl_request_spec *form)
 {
@@ -274,7 +275,7 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
     return CPL_OK;
 }
 
-/* If the answers are filters of one metric, every text has the same ones. */
+/* Checks that all texts have the same answers if the answers are filters of one metric. */
 static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *resolved,
                                 const json_t *node)
 {
@@ -291,7 +292,7 @@ static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile
     return CPL_OK;
 }
 
-/* Without a list: the scores, or the answers. */
+/* Sets the metrics of a profile: its list, or, without a list, the scores or the answers. */
 static cpl_status list_metrics(cpl_profile *profile, const cpl_resolved_profile *resolved,
                                cpl_task *task, const json_t *from)
 {
@@ -357,7 +358,8 @@ static cpl_status read_profile(cpl_profile *profile, cpl_resolved_profile *resol
     return read_metrics(profile, resolved, task, all, own);
 }
 
-/* A form is a variant of its profile, and has no forms itself; it sets the metrics. */
+/* Checks that the forms of a profile have no forms. The first form sets the metrics and the
+ * split. */
 static cpl_status check_forms(cpl_profile *profile, const cpl_task *task, const json_t *own)
 {
     for (int64_t i = 0; i < profile->forms.count; i++) {

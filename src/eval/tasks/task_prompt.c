@@ -12,7 +12,7 @@ typedef struct habit {
     const char *name;
     cpl_joining joining;
     int64_t window;
-    bool fixed; /* independent of the model's window: the reference program ignores that */
+    bool fixed; /* true if the model's window does not limit it, as in the reference */
     const char *scores[4];
 } habit;
 
@@ -64,7 +64,7 @@ static cpl_status read_reference(cpl_listing *rule, const cpl_task *task, const 
     return CPL_OK;
 }
 
-/* {regex_pattern: PATTERN, group_select: -1, strip: false} */
+/* Reads {regex_pattern: PATTERN, group_select: -1, strip: false}. */
 static cpl_status read_pattern(cpl_regex *regex, const cpl_task *task, const json_t *from)
 {
     static const char *const keys[]   = {"regex_pattern", "group_select", "strip"};
@@ -84,7 +84,7 @@ static cpl_status read_pattern(cpl_regex *regex, const cpl_task *task, const jso
     return AT(task, json_object_get(from, "regex_pattern"), cpl_regex_check(regex->pattern));
 }
 
-/* A name, patterns, or a list of patterns of which the first that finds something counts. */
+/* Reads the name of a filter, a pattern, or a list of patterns. The first that matches counts. */
 static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, const json_t *from,
                               const char *key)
 {
@@ -114,7 +114,7 @@ static cpl_status read_filter(const cpl_filter **filter, const cpl_task *task, c
     return CPL_OK;
 }
 
-/* A name of an answer is one of a metric in results, where other names end in these. */
+/* Returns whether an answer may have this name, to which results add endings such as these. */
 static bool is_answer_name(const char *name)
 {
     static const char *const taken[] = {"_stderr", "_macro", "_micro"};
@@ -191,7 +191,7 @@ cpl_status cpl_task_read_answers(cpl_prompt_spec *spec, cpl_task *task, const js
     return CPL_OK;
 }
 
-/* By its name, or by lm-evaluation-harness's. */
+/* Reads the kind by its name, or by its name in lm-evaluation-harness. */
 static cpl_status read_kind(cpl_request_spec *form, const cpl_task *task, const json_t *from)
 {
     enum { MOST_KINDS = 16 };
@@ -289,7 +289,7 @@ static cpl_status read_prompt(cpl_prompt_spec *spec, const cpl_task *task, const
     return CPL_OK;
 }
 
-/* "strip|replace:_=-" */
+/* Reads transformations such as "strip|replace:_=-". */
 static cpl_status read_context_as(cpl_prompt_spec *spec, const cpl_task *task, const json_t *from)
 {
     const json_t *node = json_object_get(from, "context_as");
@@ -303,7 +303,7 @@ static cpl_status read_context_as(cpl_prompt_spec *spec, const cpl_task *task, c
     return CPL_OK;
 }
 
-/* A template that may be left out: one of the pool's, or NULL. */
+/* Reads a template, allocated from the pool, or sets NULL if it is missing. */
 static cpl_status read_optional(const cpl_template **t, const cpl_task *task, const json_t *from,
                                 const char *key)
 {

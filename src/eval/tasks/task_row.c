@@ -7,7 +7,7 @@
 
 enum { MOST_KNOWN = 48 };
 
-/* The names that templates may use, in addition to those of the row. */
+/* The names that templates may use, in addition to the names of the row. */
 typedef enum scope_of {
     OF_ROW     = 0,
     OF_SUBJECT = 1, /* the subject, and its facts */
@@ -72,7 +72,7 @@ static cpl_status read_listing(cpl_listing *listing, const cpl_task *task, const
                       key, key);
 }
 
-/* `field` is one that a list is taken from. */
+/* Fails because `field`, from which a list is taken, is a text. */
 static cpl_status no_list(const cpl_task *task, const json_t *fields, const char *field,
                           const json_t *node)
 {
@@ -98,7 +98,7 @@ static cpl_status check_listing(cpl_listing *listing, const cpl_task *task,
     return CPL_OK;
 }
 
-/* `field`: the text that was given in its place, probably that of a field. */
+/* Fails because `gold` is not valid. `field` is the text in its place, probably a field's name. */
 static cpl_status refuse_gold(const cpl_task *task, const json_t *gold, const char *field)
 {
     return FAIL(task, gold,
@@ -158,7 +158,7 @@ static cpl_status read_subject(cpl_row_schema *schema, const cpl_task *task, con
     return AT(task, node, cpl_scope_names_check(&there, &schema->subject));
 }
 
-/* A name that the engine gives itself is no field's. */
+/* Checks that no field has a name that the engine gives itself. */
 static cpl_status check_names(const cpl_task *task, const json_t *fields)
 {
     for (int i = 0; i < N_OURS; i++)
@@ -225,7 +225,7 @@ static cpl_status check_template(const cpl_task *task, const cpl_row_schema *sch
     return AT(task, node, cpl_scope_names_check(&there, t));
 }
 
-/* A reference that is a single name may be a list. */
+/* Checks the names in references. A reference that is a single name may be a list. */
 static cpl_status check_references(const cpl_task *task, const cpl_row_schema *schema,
                                    const cpl_prompt_spec *spec, const json_t *node)
 {

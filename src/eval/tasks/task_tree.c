@@ -20,7 +20,7 @@ cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *k
     return CPL_OK;
 }
 
-/* `value` is no text. */
+/* Fails because `value` is not a text. */
 static cpl_status no_text(const cpl_task *task, const json_t *value, const char *key,
                           const char *wanted)
 {

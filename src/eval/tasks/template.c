@@ -17,7 +17,7 @@ static cpl_status find(size_t *at, cpl_span text, const char *mark)
     return CPL_OK;
 }
 
-/* The text before the first `mark`. */
+/* Sets `*part` to the text before the first `mark`. Fails without a `mark`. */
 static cpl_status before(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -26,7 +26,7 @@ static cpl_status before(cpl_span *part, cpl_span text, const char *mark)
     return CPL_OK;
 }
 
-/* The text after the first `mark`. */
+/* Sets `*part` to the text after the first `mark`. Fails without a `mark`. */
 static cpl_status after(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -35,14 +35,14 @@ static cpl_status after(cpl_span *part, cpl_span text, const char *mark)
     return CPL_OK;
 }
 
-/* The same, or all. */
+/* Sets `*part` to the text after the first `mark`, or to the whole text without a `mark`. */
 static cpl_status behind(cpl_span *part, cpl_span text, const char *mark)
 {
     *part = text;
     return cpl_span_find(text, 0, mark) == CPL_NOWHERE ? CPL_OK : after(part, text, mark);
 }
 
-/* The whole text, if there is text after the last `mark`. */
+/* Sets `*part` to the whole text. Fails without text after the last `mark`. */
 static cpl_status holding(cpl_span *part, cpl_span text, const char *mark)
 {
     size_t at;
@@ -66,21 +66,21 @@ typedef enum wants { NOTHING, TEXT, PAIR } wants;
 
 enum { MOST_STEPS = 4 };
 
-/* A text becomes its part, stripped, in other cases, and then the substitutions are made in it; a
- * PAIR is one too. NULL: not. */
+/* A transformation takes a part of a text, strips it, changes its cases, and makes the
+ * substitutions in it. NULL leaves out a step. A PAIR is a substitution too. */
 struct cpl_transform_kind {
     const char *name;
     wants argument;
     cpl_status (*part)(cpl_span *part, cpl_span text, const char *mark);
     cpl_span (*strip)(cpl_span text);
     void (*cases)(cpl_text *out, cpl_span text);
-    cpl_substitution steps[MOST_STEPS]; /* up to one that is all zero */
-    const char *first, *mark; /* a list of the texts after `first` and after each `mark`, whose
-                                 letter runs from B to Z; NULL: a text */
-    bool unpads;              /* a list, whose last members are left out as long as they are TEXT */
+    cpl_substitution steps[MOST_STEPS]; /* ended by an all-zero step */
+    const char *first, *mark; /* makes a list of the texts after `first` and after each `mark`,
+                                 whose letter runs from B to Z; NULL: makes a text */
+    bool unpads;              /* true if the last members of a list that equal TEXT are left out */
 };
 
-#define BRACKETS "\\[[^]\\n]*+(*SKIP)\\]" /* with their content, on one line */
+#define BRACKETS "\\[[^]\\n]*+(*SKIP)\\]" /* brackets with their content, on one line */
 
 static const cpl_transform_kind kinds[] = {
     {"strip", NOTHING, .strip = cpl_words_strip},
@@ -134,7 +134,7 @@ static cpl_status append_part(json_t *out, cpl_span text, size_t from, size_t en
     return CPL_OK;
 }
 
-/* "(A) one (B) two": the marks are searched in order, from the left. */
+/* Makes a list of a text such as "(A) one (B) two". The marks are searched in order. */
 static cpl_status make_list(json_t *out, const cpl_transform_kind *kind, cpl_span text)
 {
     char mark[8];
@@ -150,7 +150,7 @@ static cpl_status make_list(json_t *out, const cpl_transform_kind *kind, cpl_spa
     return append_part(out, text, from, text.length);
 }
 
-/* How many members of a list it keeps, from the first. */
+/* Returns the number of members of a list, from the first, that a transformation keeps. */
 static size_t kept_of(const json_t *list, const cpl_transform *how)
 {
     size_t kept = json_array_size(list);
@@ -280,7 +280,7 @@ cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value)
 
 /* ---- paths ---- */
 
-/* "name", "name[]" or "name[3]" */
+/* Parses "name", "name[]" or "name[3]". */
 static cpl_status parse_step(cpl_path_step *step, cpl_pool *pool, cpl_span text)
 {
     size_t bracket = cpl_span_find_byte(text, 0, '[');
@@ -347,7 +347,8 @@ bool cpl_path_makes_list(const cpl_path *path)
     return path->list || cpl_chain_makes_list(&path->chain);
 }
 
-/* A new string, NULL if the value is no text. A number is written as short as it can be. */
+/* Returns a new string, or NULL for other values than texts, booleans and numbers. A number is
+ * written in its shortest form. */
 static json_t *as_text(const json_t *value)
 {
     char number[64] = "";
@@ -363,8 +364,8 @@ static json_t *as_text(const json_t *value)
     return *number ? json_string(number) : NULL;
 }
 
-/* The value after the steps from `*step`, up to one that is a list; sets `*step` to that one. NULL:
- * there is none. */
+/* Returns the value after the steps from `*step`, up to a step that is a list, or NULL if it is
+ * missing. Sets `*step` to that step. */
 static const json_t *walk(const cpl_path *path, int64_t *step, const json_t *value)
 {
     for (; value && *step < path->n_steps; ++*step) {
@@ -376,7 +377,7 @@ static const json_t *walk(const cpl_path *path, int64_t *step, const json_t *val
     return value;
 }
 
-/* The texts of the list at `step`; a value that is no list counts as a list of one. */
+/* Returns the texts of the list at `step`, or NULL. A value that is no list is the only member. */
 static json_t *list_at(const cpl_path *path, int64_t step, const json_t *value)
 {
     size_t n     = json_is_array(value) ? json_array_size(value) : 1;
