@@ -79,7 +79,7 @@ json_t *cpl_evaluation_json(const cpl_evaluation *e, json_t *settings, int64_t e
 
 /* ---- reading results ---- */
 
-/* Returns whether a metric is a loss or an aggregate of one, such as "bpb_macro". */
+/* Returns whether a metric is a loss or an aggregate of a loss, such as "bpb_macro". */
 bool cpl_evaluation_is_loss(const char *metric);
 
 /* Returns the name of a result's headline. Sets its value and standard error, NaN if missing. */
@@ -101,8 +101,8 @@ CPL_NODISCARD cpl_status cpl_evaluation_table(cpl_grid *grid, cpl_pool *pool,
 /* Appends the table and the remarks as text for a terminal. */
 CPL_NODISCARD cpl_status cpl_evaluation_text(cpl_text *out, const cpl_evaluation *e);
 
-/* Appends a sentence if a part of the rows was asked, and one for every result with cut questions
- * or with rows left out. */
+/* Appends a sentence if a part of the rows was asked, and a sentence for every result with cut
+ * questions or with rows left out. */
 void cpl_evaluation_remarks(cpl_text *out, const cpl_evaluation *e);
 
 /* Appends the page. `model` is the model's name, `data` the evaluation's JSON, `made` the
@@ -111,7 +111,7 @@ CPL_NODISCARD cpl_status cpl_evaluation_page(cpl_text *out, const cpl_evaluation
                                              const char *model, const json_t *data, json_t *made);
 
 /* Returns the folder of the rows that are shipped with the program, from cpl_alloc:
- * share/couplet/eval next to its bin, or the project's data/eval; "data/eval" if neither exists.
+ * share/couplet/eval next to its bin, or the project's data/eval, or "data/eval" if neither exists.
  * NULL: out of memory. */
 char *cpl_eval_data_dir(void);
 

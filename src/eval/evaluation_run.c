@@ -26,7 +26,7 @@ typedef struct task_run {
     int64_t *place;         /* (n) indices of their answers in `sample` */
     int64_t n;
     json_t **sample; /* the answers to all questions of the task */
-    int64_t behind;  /* number of questions of the kinds before */
+    int64_t behind;  /* number of questions of earlier kinds */
 } task_run;
 
 static cpl_status take_answer(void *ctx, int64_t index, json_t *sample)

@@ -12,8 +12,8 @@
 /* Returns the text up to the first occurrence of each stop string, applied in their order. */
 cpl_span cpl_grading_cut_at_stop(cpl_span text, const char *const *stops, int64_t n_stops);
 
-/* Returns whether the text contains a stop string. Its first `known` bytes contain none, so that
- * only the new part of a growing text is searched. */
+/* Returns whether the text contains a stop string. Its first `known` bytes contain no stop string,
+ * so that only the new part of a growing text is searched. */
 bool cpl_grading_stop_reached(cpl_span text, size_t known, const char *const *stops,
                               int64_t n_stops);
 
@@ -39,8 +39,8 @@ CPL_NODISCARD cpl_status cpl_regex_check(const char *pattern);
 
 /* Sets `answer`, a piece of `text`, to the capture of a match: the whole match if the pattern has
  * no group, its group, or the first of several groups that is not empty. `found` is false without a
- * match, or if all of several groups are empty. CPL_ERR_INPUT for an invalid pattern, or one that
- * takes more than CPL_REGEX_STEPS steps, which the sentence names. */
+ * match, or if all of several groups are empty. CPL_ERR_INPUT for an invalid pattern, or a pattern
+ * that takes more than CPL_REGEX_STEPS steps, which the sentence names. */
 CPL_NODISCARD cpl_status cpl_regex_find(bool *found, cpl_span *answer, const cpl_regex *regex,
                                         cpl_span text);
 
@@ -57,8 +57,8 @@ void cpl_regex_substitute(cpl_text *text, const cpl_substitution *steps, size_t 
 
 /* ---- filters: the answer in a text ---- */
 
-/* Sets `answer`, a piece of `text`, and returns true; or sets an empty answer and returns false if
- * the text has none. A found answer may be empty too. */
+/* Sets `answer`, a piece of `text`, and returns true. If the text has no answer, sets an empty
+ * answer and returns false. A found answer may be empty too. */
 typedef bool cpl_filter_function(cpl_span *answer, cpl_span text);
 
 enum { CPL_FILTER_PATTERNS = 4 };
@@ -90,7 +90,7 @@ cpl_filter_function cpl_filter_last_boxed;
 /* ---- normal forms ---- */
 
 /* Sets `out` to the normal form. `answer` must not be a piece of `out`. Returns false if the answer
- * has no normal form; it is then compared as it is. `spare` is memory to work in. If memory runs
+ * has no normal form. It is then compared as it is. `spare` is memory to work in. If memory runs
  * out, `out` or `spare` has failed. */
 typedef bool cpl_normal_function(cpl_text *out, cpl_span answer, cpl_text *spare);
 
@@ -157,7 +157,7 @@ typedef struct cpl_grade {
     bool found;      /* true if the text has an answer; else "[invalid]" is reported */
     cpl_span answer; /* a piece of the text */
     cpl_span normal; /* normal form, in `room` until the next grade; `answer` without one */
-    double score;    /* the best over all references, 0 to 1; 0 without references */
+    double score;    /* the best score over all references, 0 to 1; 0 without references */
     bool correct;    /* true if the score is 1 */
 } cpl_grade;
 

@@ -3,12 +3,13 @@
  * Both expressions are computed at one point, in the field of p^2 numbers re + im sqrt(-1),
  * p = 2^61 - 2373. Every variable has a fixed value there that follows from its name, so that two
  * expressions of sums, products, quotients and whole powers have the same value if they are equal.
- * Others have the same value with a probability of about 1e-18 (Schwartz and Zippel). A prime has a
- * square root in the field. A power x^n or a function f(x) that has no value there gets a value
- * that follows from its name and the values of its arguments. A rational constant is also kept as a
- * fraction. The grammar is a part of the grammar of SymPy's parse_latex, with its meanings: 1/2x is
- * 1/(2x), x^10 is x^{10}, f(x) is a function. A text outside of the grammar has no value. The
- * parser is a recursive descent, with one function for each precedence. */
+ * Different expressions have the same value with a probability of about 1e-18 (Schwartz and
+ * Zippel). A prime has a square root in the field. A power x^n or a function f(x) that has no
+ * value there gets a value that follows from its name and the values of its arguments. A
+ * rational constant is also kept as a fraction. The grammar is a part of the grammar of SymPy's
+ * parse_latex, with its meanings: 1/2x is 1/(2x), x^10 is x^{10}, f(x) is a function. A text
+ * outside of the grammar has no value. The parser is a recursive descent, with one function for
+ * each precedence. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

@@ -115,8 +115,8 @@ static const char *const removed[] = {
     "\"",           "\\dots",
 };
 
-/* `alone`: removes the words that are separate and have no backslash before them. Otherwise:
- * removes the words that are not part of the name of a command, and the other pieces. */
+/* Removes pieces. With `alone`, removes the words that are separate and have no backslash before
+ * them. Otherwise removes the words that are not part of a command's name, and the other pieces. */
 static void leave_out(cpl_text *text, bool alone, cpl_text *spare)
 {
     char pattern[128];

@@ -42,7 +42,7 @@ extern const size_t cpl_n_scores;
 /* Sets the score of that name. CPL_ERR_INPUT, with the nearest name. */
 CPL_NODISCARD cpl_status cpl_score_find(const cpl_score **score, const char *name);
 
-/* Returns the option with the highest score, the first of equal ones. NaN is below all numbers. */
+/* Returns the first option with the highest score. NaN is below all numbers. */
 int64_t cpl_score_best(const cpl_score *score, const cpl_option_facts *options, int64_t n);
 
 /* Returns the share of the right options under a softmax over the scores of all options. */

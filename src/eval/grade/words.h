@@ -44,7 +44,7 @@ void cpl_words_unpunctuated(cpl_text *out, cpl_span text);
 void cpl_words_set(cpl_text *text, cpl_span to); /* `to` must not be a piece of `text` */
 void cpl_words_swap(cpl_text *text, cpl_text *spare);
 
-/* Replaces every `what` by `with`, from left to right; inserted text is not searched again. */
+/* Replaces every `what` by `with`, from left to right. Inserted text is not searched again. */
 void cpl_words_replace(cpl_text *text, const char *what, const char *with, cpl_text *spare);
 
 #endif /* CPL_EVAL_GRADE_WORDS_H */

@@ -160,7 +160,7 @@ typedef struct walk {
     bool full;      /* no further row of this file is needed */
 } walk;
 
-/* Returns the name among the source's files that `path` matches, whatever its folder. */
+/* Returns the name among the source's files that `path` matches in any folder. */
 static const char *name_of(const walk *w, const char *path)
 {
     for (int64_t i = 0; i < w->source->files.count; i++) {

@@ -29,7 +29,7 @@ typedef struct cpl_eval_runner {
 typedef struct cpl_eval_runner_callbacks {
     /* Takes the sample of one question, and owns it. A failure ends the run. */
     cpl_status (*take)(void *ctx, int64_t index, json_t *sample);
-    /* Called after every finished option or text. May be NULL. */
+    /* Reports progress after every finished option or text. May be NULL. */
     void (*progress)(void *ctx, int64_t done, int64_t of);
     void *ctx;
 } cpl_eval_runner_callbacks;
@@ -45,7 +45,7 @@ CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_eval_runner_callbacks *callbacks);
 
 /* Takes over `answers`, an array of [index, sample] of this rank, and calls `take` on every rank
- * for the answers of all ranks. Collective; `status` is this rank's status so far
+ * for the answers of all ranks. Collective. `status` is this rank's status so far
  * (parallel/gather.h). CPL_ERR_MEMORY, failures of `take`. */
 CPL_NODISCARD cpl_status cpl_eval_runner_share(cpl_group *group, cpl_status status, json_t *answers,
                                                const cpl_eval_runner_callbacks *callbacks);

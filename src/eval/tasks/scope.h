@@ -125,7 +125,7 @@ typedef struct cpl_scope_names {
 enum { CPL_FIELDS_MOST = 64 };
 
 /* Sets the fields from an object, and checks that every name in them is another field or a known
- * name. The pool holds the fields; `from` must outlive them. CPL_ERR_INPUT, with the place in the
+ * name. The pool holds the fields. `from` must outlive them. CPL_ERR_INPUT, with the place in the
  * file. */
 CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
                                           const cpl_yaml_tree *tree, const json_t *from,

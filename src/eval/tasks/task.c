@@ -1,4 +1,4 @@
-/* task.c - see task.h; the parts are read by task_*.c */
+/* task.c - see task.h: the members of a task file, without the parts that task_*.c read */
 #include "eval/tasks/task.h"
 
 #include <math.h>

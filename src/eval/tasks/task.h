@@ -1,4 +1,4 @@
-/* task.h - a task file, read and checked; the request of a question, and how its answer is scored.
+/* task.h - a task file that is read and checked, with the requests of questions and their scores.
  *
  * Room:   eval/tasks. docs/tasks.md describes the file. task*.c check all of it when it is read, so
  *         that errors are reported before a model is loaded.
@@ -60,7 +60,7 @@ typedef struct cpl_task {
 typedef struct cpl_request_kind cpl_request_kind;
 
 /* Reads a task file, or `length` bytes of a file that error messages call `name`. `kinds` are the
- * request kinds that the file may name, the default first; NULL ends them (cpl_request_kinds of
+ * request kinds that the file may name, the default first. NULL ends them (cpl_request_kinds of
  * eval/run/runner.h). The caller gives the task to cpl_task_free. */
 CPL_NODISCARD cpl_status cpl_task_read(cpl_task **task, const char *path,
                                        const cpl_request_kind *const *kinds);
@@ -68,8 +68,9 @@ CPL_NODISCARD cpl_status cpl_task_parse(cpl_task **task, const char *name, const
                                         size_t length, const cpl_request_kind *const *kinds);
 void cpl_task_free(cpl_task *task); /* NULL is allowed */
 
-/* Sets the profile of that name and variant; `variant` may be NULL. `name` NULL: the default
- * profile of `set` ("3b", "15b"; NULL: of the task). CPL_ERR_INPUT, with the names that exist. */
+/* Sets the profile of that name and variant. `variant` may be NULL. `name` NULL: the default
+ * profile of `set` ("3b", "15b"), or of the task if `set` is NULL. CPL_ERR_INPUT, with the names
+ * that exist. */
 CPL_NODISCARD cpl_status cpl_task_profile(const cpl_profile **profile, const cpl_task *task,
                                           const char *set, const char *name, const char *variant);
 
@@ -130,9 +131,9 @@ struct cpl_request_kind {
     const char *name;        /* NAME of `ask: NAME` in a task file */
     const char *output_type; /* lm-evaluation-harness's name, which `ask` takes too */
     const char *questions;   /* the predicate of a sentence: "all questions that are there ..." */
-    const char *sample_key;  /* a key of its samples alone; NULL: the kind of all other samples */
-    bool has_options;        /* true if a row gives options and the right one */
-    bool generates;          /* true if max_gen_toks applies */
+    const char *sample_key; /* a key of its samples alone; NULL for the kind of all other samples */
+    bool has_options;       /* true if a row gives options and the right option */
+    bool generates;         /* true if max_gen_toks applies */
 
     /* ---- eval/tasks ---- */
     /* Reads the keys of the kind from `from`, the joined settings of the prompt spec. */
@@ -144,7 +145,7 @@ struct cpl_request_kind {
     /* Return whether questions of the kind can report a metric, and whether they must report it. */
     bool (*has_metric)(const cpl_request_spec *form, const char *metric);
     bool (*reports)(const cpl_profile *profile, const char *metric);
-    /* Checks that a required metric can be reported; `of` is "the profile", or names its case. */
+    /* Checks that a required metric can be reported. `of` is "the profile", or names its case. */
     cpl_status (*check_metric)(const cpl_task *task, const cpl_request_spec *form,
                                const cpl_profile *profile, const char *metric, const char *of,
                                const json_t *node);

@@ -1,5 +1,4 @@
-/* task_row.c - the fields read of a row of a source, and a check that none is missing;
- * see task_parts.h */
+/* task_row.c - see task_parts.h: the fields read of a row of a source, and checks of their names */
 #include <string.h>
 
 #include "base/text.h"
