@@ -123,7 +123,7 @@ static cpl_status check_ranks(const cpl_settings *s, const cpl_plan_run_for *wha
 
 cpl_status cpl_plan_run(cpl_plan *plan, const cpl_settings *settings, const cpl_plan_run_for *what)
 {
-    cpl_settings s = *settings; /* strings are owned by the caller; only numbers are resolved */
+    cpl_settings s = *settings; /* the caller owns the strings */
     CPL_TRY(resolve(&s));
     CPL_TRY(check_ranks(&s, what));
     if (what->batch_tokens) s.data.batch_tokens = what->batch_tokens;

@@ -46,8 +46,8 @@ static json_t *command_json(char *const *words, int n)
     return value;
 }
 
-/* Returns the date. SOURCE_DATE_EPOCH (seconds since 1970) replaces the clock, so that equal reports
- * have equal bytes. */
+/* Returns the date. SOURCE_DATE_EPOCH (seconds since 1970) replaces the clock, so that equal
+ * reports have equal bytes. */
 static json_t *date_json(void)
 {
     char text[32];
@@ -102,8 +102,8 @@ static cpl_status add_hash(uint64_t *sum, int64_t *left, int64_t place, const ch
     return status;
 }
 
-/* Sets the hash of a folder's weights: for one file its hash, for several the sum of each hash
- * times its place; null if they are too large. */
+/* Sets the hash of a folder's weights: the hash of one file, or the sum over several files of their
+ * hash times their place. Sets null if the files are too large. */
 static cpl_status hash_of_folder(json_t **out, const char *folder)
 {
     cpl_strings names = {0};

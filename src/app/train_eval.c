@@ -59,7 +59,7 @@ static void close_samples(cpl_train_samples *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Encodes eval.prompts; an empty one is the end-of-text token. */
+/* Encodes eval.prompts. An empty prompt becomes the end-of-text token. */
 static cpl_status open_samples(cpl_train_samples *s, const cpl_settings *settings,
                                const cpl_tokenizer *tokenizer)
 {
@@ -115,7 +115,7 @@ static cpl_status add(json_t *list, const char *prompt, const cpl_ids *ids,
     return status == CPL_OK && failed ? CPL_ERR_MEMORY : status;
 }
 
-/* Continues all prompts greedily and sets [{"prompt", "text"}]. Runs on one rank; other ranks that
+/* Continues all prompts greedily and sets [{"prompt", "text"}]. Runs on one rank. Other ranks that
  * hold experts of the model call cpl_lm_batch_serve. */
 static cpl_status continue_samples(const cpl_train_samples *s, cpl_lm_batch *batch,
                                    const cpl_tokenizer *tokenizer, json_t **samples)

@@ -38,11 +38,11 @@ CPL_NODISCARD cpl_status cpl_train_eval_open(cpl_train_eval *t, const cpl_settin
                                              const cpl_log *log);
 void cpl_train_eval_close(cpl_train_eval *t);
 
-/* Returns the most tokens of a question or sample, which the model must support; 0: none. */
+/* Returns the most tokens of a question or sample, which the model must support, or 0. */
 int64_t cpl_train_eval_window(const cpl_train_eval *t);
 
 /* Evaluates the tasks, {TASK: {METRIC: value}}, and continues the prompts (loop.h). The first call
- * allocates the memory. The ranks of `world` divide the questions; rank 0 gets the samples.
+ * allocates the memory. The ranks of `world` divide the questions. Rank 0 gets the samples.
  * `exchange` reaches the other experts. NULL: one process, all experts. Collective. */
 CPL_NODISCARD cpl_status cpl_train_eval_run(cpl_train_eval *t, cpl_model *model,
                                             cpl_exchange *exchange, cpl_group *world,
