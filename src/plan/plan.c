@@ -1,4 +1,4 @@
-/* plan.c - see plan.h; show.c shows a plan in two formats. */
+/* plan.c - see plan.h: all sizes of a plan; show.c shows it in two formats */
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -225,8 +225,8 @@ static void count_extra(cpl_plan *plan)
 
 /* ---- the whole ---- */
 
-/* Returns the bytes within a small factor, in double, which cannot overflow. With Autonomy-of-Experts
- * they include those of the twin. */
+/* Returns the bytes within a small factor, in double, which cannot overflow. With
+ * Autonomy-of-Experts they include the bytes of the twin. */
 static double rough_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;

@@ -5,8 +5,8 @@
  * Names:   T tokens of one optimizer step over all ranks, n experts, K a token, d model width,
  *          D expert width, L layers; N ranks, E of them along the experts (parallel/mesh.h). FLOPs:
  *          a product [m,k][k,n] is 2 m k n.
- * Ranks:   memory and work are those of rank 0, the maximum over the ranks: if parts are not equal,
- *          the first ranks have the larger ones. docs/scale.md has the formulas. */
+ * Ranks:   memory and work are given for rank 0, which has the maximum over the ranks: if parts are
+ *          not equal, the first ranks have the larger parts. docs/scale.md has the formulas. */
 #ifndef CPL_PLAN_PLAN_H
 #define CPL_PLAN_PLAN_H
 
@@ -41,13 +41,13 @@ extern const cpl_plan_term_row cpl_plan_terms[CPL_N_PLAN_TERMS];
 
 /* Sizes of one rank that the room train counts, which this room may not call. */
 typedef struct cpl_plan_counted {
-    size_t step;          /* memory of a step of the loop (cpl_step_bytes); 0: that of one pass */
+    size_t step;          /* memory of a step of the loop (cpl_step_bytes); 0: memory of one pass */
     size_t optimizer;     /* cpl_optimizer_bytes; this and the next two are not read for one rank */
     size_t messages;      /* part of `optimizer`: buffers of pending messages */
     size_t moments;       /* part of `optimizer`: the two moments of the rank's part */
     int64_t numbers;      /* number of parameters that the rank updates */
     bool divides_masters; /* `optimizer` contains the F32 masters of the rank's part only */
-    size_t evaluation;    /* memory of eval.tasks and eval.prompts; 0: the run has none */
+    size_t evaluation;    /* memory of eval.tasks and eval.prompts; 0: no evaluation */
     cpl_work evaluating;  /* largest shapes of the evaluation; not read if evaluation is 0 */
 } cpl_plan_counted;
 
@@ -149,8 +149,8 @@ typedef struct cpl_plan {
     double erc_share_none_active; /* share in a step without active hinges, one product a layer */
 
     /* Costs of a step of rank 0: micro-batches; FLOPs, including forward passes that only count the
-     * load; bytes and messages of each term; those of the exchange if all ranks send all their rows
-     * to rank 0. */
+     * load; bytes and messages of each term; bytes and messages of the exchange if all ranks send
+     * all their rows to rank 0. */
     double passes, rank_flops;
     cpl_sent sent[CPL_N_PLAN_TERMS], worst_exchange;
     cpl_plan_time time;
@@ -160,7 +160,7 @@ typedef struct cpl_plan {
     cpl_plan_extra aoe; /* zero if the model has a router */
 } cpl_plan;
 
-/* Returns the model that Autonomy-of-Experts is compared with: the same with a softmax router. */
+/* Returns the twin of a model with Autonomy-of-Experts: the same model with a softmax router. */
 cpl_model_settings cpl_plan_twin(const cpl_model_settings *model);
 
 /* Returns the mesh of rank `rank`, in which only ranks, sizes and the rank's experts are set. */
@@ -169,15 +169,15 @@ cpl_mesh cpl_plan_mesh(int64_t ranks, int64_t expert_parallel, int64_t rank, int
 /* Returns the settings of the model with the experts of rank 0. */
 cpl_model_settings cpl_plan_own(const cpl_plan_input *input, const cpl_model_settings *model);
 
-/* CPL_ERR_MEMORY if the sizes exceed 2^56 bytes. Call it before functions that count bytes in
- * integers, which could overflow. */
+/* Fails with CPL_ERR_MEMORY if the sizes exceed 2^56 bytes. Call it before functions that count
+ * bytes in integers, which could overflow. */
 CPL_NODISCARD cpl_status cpl_plan_check_size(const cpl_plan_input *input);
 
 /* Computes *plan. CPL_ERR_INPUT as cpl_mesh_check, CPL_ERR_MEMORY as cpl_plan_check_size. */
 CPL_NODISCARD cpl_status cpl_plan_make(cpl_plan *plan, const cpl_plan_input *input);
 
-/* CPL_ERR_MEMORY "not enough memory: ..." if bytes.total exceed the free memory of the backend,
- * bytes.host that of the host, or the bytes of `local_ranks` ranks the memory of the machine. */
+/* Fails with CPL_ERR_MEMORY "not enough memory: ..." if bytes.total exceed the backend's free
+ * memory, bytes.host the host's, or the bytes of `local_ranks` ranks the memory of the machine. */
 CPL_NODISCARD cpl_status cpl_plan_check_memory(const cpl_plan *plan, int local_ranks);
 
 /* Appends the table for people. */
@@ -217,7 +217,7 @@ json_t *cpl_plan_json(const cpl_plan *plan);
 
 /* ---- predict.c, only for plan.c ---- */
 
-/* Return the rows that rank 0 receives in a pass: if every expert gets as many, and at most. */
+/* Return the rows that rank 0 receives in a pass: with equal loads of the experts, and at most. */
 int64_t cpl_plan_balanced_rows(const cpl_plan_input *input);
 int64_t cpl_plan_most_rows(const cpl_plan_input *input);
 
