@@ -1,7 +1,7 @@
 /* columns.h - the descriptions of figures, from which columns of tables on a terminal and members
  * of JSON are made.
  *
- * Room:  report. Handles numbers and names; the caller defines the list of figures. */
+ * Room:  report. Handles numbers and names. The caller defines the list of figures. */
 #ifndef CPL_REPORT_COLUMNS_H
 #define CPL_REPORT_COLUMNS_H
 
@@ -12,7 +12,7 @@
 typedef enum cpl_column_kind {
     CPL_COLUMN_REAL,
     CPL_COLUMN_BOUND,  /* a real; if infinite, the JSON has a member KEY_infinite, true */
-    CPL_COLUMN_SCALED, /* a real that depends on the scale of weights, or a quotient of such */
+    CPL_COLUMN_SCALED, /* a real that depends on the scale of weights, or a quotient of these */
     CPL_COLUMN_SHARE,  /* shown as percent */
     CPL_COLUMN_COUNT   /* an integer; NaN has no member in the JSON */
 } cpl_column_kind;
@@ -26,7 +26,7 @@ typedef struct cpl_column {
     cpl_column_kind kind;
 } cpl_column;
 
-/* Holds the list of figures, and tells their values. */
+/* Holds the list of figures, and the function that returns their values. */
 typedef struct cpl_columns {
     const cpl_column *list;
     int n;
@@ -44,11 +44,11 @@ typedef struct cpl_shown {
     const char *group; /* heading of neighbouring columns with the same group; NULL: none */
     int digits;    /* decimals (of the percentage for a share), or significant digits if scaled */
     bool as_it_is; /* shown as a plain real */
-    int spread;    /* index in the list of its standard deviation, shown after it; 0: none */
+    int spread;    /* index of its standard deviation, shown after it; 0: not shown */
     enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* alphas in the heading */
 } cpl_shown;
 
-/* cpl_columns_grid opens a grid of n_rows with its headings; cpl_columns_row sets one row. */
+/* cpl_columns_grid opens a grid of n_rows with its headings. cpl_columns_grid_row sets one row. */
 CPL_NODISCARD cpl_status cpl_columns_grid(cpl_grid *grid, cpl_pool *pool,
                                           const cpl_columns *columns, const cpl_shown *shown,
                                           int64_t n_rows);

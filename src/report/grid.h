@@ -11,11 +11,11 @@
 
 /* Holds a table. All texts are allocated from the pool passed to cpl_grid_open. */
 typedef struct cpl_grid {
-    const char *title, *note; /* NULL: none */
+    const char *title, *note; /* each may be NULL */
     const char *corner;       /* heading of the column of row names */
     const char **rows;        /* (n_rows) */
     const char **columns;     /* (n_columns) */
-    const char **groups;      /* (n_columns) heading of neighbours that share it; NULL: none */
+    const char **groups;      /* (n_columns) heading of neighbours that share it, or NULL */
     const char **cells;       /* [n_rows,n_columns] */
     int64_t n_rows, n_columns;
 } cpl_grid;

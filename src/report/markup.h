@@ -14,7 +14,7 @@ void cpl_markup_text(cpl_text *out, const char *string);
 /* Appends <tag>string</tag> and a line end. */
 void cpl_markup_element(cpl_text *out, const char *tag, const char *string);
 
-/* Returns the number of characters, for estimates of width. An ill-formed byte counts as one. */
+/* Returns the number of characters, for estimates of width. An ill-formed byte is one character. */
 int64_t cpl_markup_length(const char *string);
 
 /* Writes a whole number with commas, "2,986,944", to `out` and returns `out`. */
