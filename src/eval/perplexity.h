@@ -3,8 +3,8 @@
  * Room:    eval. Uses document_loss.h for the losses, and texts.h for the windows and the tokens
  *          before a document.
  * Figures: sums over all predicted tokens of a source, so that long documents count more than short
- *          ones. A shorter stride costs window / stride times as much, and gives every token after
- *          a document's first window at least window - stride tokens before it. */
+ *          documents. A shorter stride costs window / stride times as much, and gives every token
+ *          after a document's first window at least window - stride tokens before it. */
 #ifndef CPL_EVAL_PERPLEXITY_H
 #define CPL_EVAL_PERPLEXITY_H
 
@@ -25,8 +25,7 @@ typedef struct cpl_perplexity_row {
 
 typedef struct cpl_perplexity {
     cpl_document_losses losses;
-    cpl_perplexity_row
-        *rows; /* (n_rows) by first appearance of the source; last row: all sources */
+    cpl_perplexity_row *rows; /* (n_rows) sources as they first appear; last row: all */
     int64_t n_rows;
 } cpl_perplexity;
 
@@ -34,7 +33,7 @@ typedef struct cpl_perplexity {
 CPL_NODISCARD cpl_status cpl_perplexity_add_up(cpl_perplexity *p);
 void cpl_perplexity_free(cpl_perplexity *p); /* frees the losses too; all zero is allowed */
 
-/* Returns the JSON that docs/formats.md describes in "Perplexity of text"; NULL: out of memory. */
+/* Returns the JSON of docs/formats.md, "Perplexity of text", or NULL without memory. */
 json_t *cpl_perplexity_json(const cpl_perplexity *p);
 
 #endif /* CPL_EVAL_PERPLEXITY_H */

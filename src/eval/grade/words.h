@@ -33,9 +33,9 @@ cpl_span cpl_words_word(cpl_span text, size_t *at);
 
 /* Append the text in lower case (lower), with the first character in upper case and all others in
  * lower case (capitalize), with the first character in lower case (uncapitalize), or without ASCII
- * punctuation (unpunctuated). Cases are Unicode's simple ones, with two exceptions of Python: a
- * capital sigma at the end of a word becomes a final sigma, and U+0130 becomes i with a dot above
- * it. */
+ * punctuation (unpunctuated). Cases follow Unicode's simple mappings, with two exceptions of
+ * Python: a capital sigma at the end of a word becomes a final sigma, and U+0130 becomes i with a
+ * dot above it. */
 void cpl_words_lower(cpl_text *out, cpl_span text);
 void cpl_words_capitalize(cpl_text *out, cpl_span text);
 void cpl_words_uncapitalize(cpl_text *out, cpl_span text);

@@ -156,7 +156,7 @@ CPL_NODISCARD cpl_status cpl_split_walk(const cpl_split_files *files, const cpl_
                                         cpl_status (*take)(void *ctx, cpl_seen_row *row),
                                         void *ctx);
 
-/* Sets the files of a name in which `*` stands for the subject, which may be NULL; see
+/* Sets the files of a name in which `*` stands for the subject, which may be NULL, as
  * cpl_rows_find. */
 CPL_NODISCARD cpl_status cpl_split_find_of(cpl_strings *paths, const cpl_task *task,
                                            const char *data, const char *name, const char *subject);

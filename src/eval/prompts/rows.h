@@ -1,6 +1,6 @@
 /* rows.h - the rows of a published benchmark file as JSON objects, one after the other.
  *
- * Room:   eval/prompts. Uses stream (compression) and jansson; depends on no benchmark.
+ * Room:   eval/prompts. Uses stream (compression) and jansson. Depends on no benchmark.
  * Memory: one row at a time. Files may be larger than memory, compressed or not.
  * Errors: a row that cannot be used is reported with one sentence that names file and line, and
  *         reading continues after it. If the rows after the damage are no longer delimited, reading

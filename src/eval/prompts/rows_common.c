@@ -19,7 +19,7 @@ bool cpl_rows_fill(cpl_rows *r)
     return r->status == CPL_OK && r->got > 0;
 }
 
-/* Sets the message: file, line, column (0: none) and the reason. */
+/* Sets the message: file, line, column (left out if 0) and the reason. */
 static void set_message(cpl_rows *r, int64_t line, int64_t column, const char *format, va_list args)
 {
     char why[512];

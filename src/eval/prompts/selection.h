@@ -36,7 +36,7 @@ typedef struct cpl_selection {
 typedef struct cpl_selection_options {
     const char *const *words; /* (n_words) */
     int64_t n_words;
-    const char *const *files; /* (n_files) task files; each adds its task and selects it */
+    const char *const *files; /* (n_files) task files whose tasks are added and selected */
     int64_t n_files;
     const char *profile, *variant; /* profile and variant of all tasks; NULL: each task's default */
 } cpl_selection_options;

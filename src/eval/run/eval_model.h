@@ -37,9 +37,9 @@ int64_t cpl_eval_model_window(const cpl_eval_model *e);
 CPL_NODISCARD cpl_status cpl_eval_model_load(cpl_eval_model *e, const char *device,
                                              cpl_dtype compute, int n_threads, int64_t window);
 
-/* Adds the model's identity to `settings`: by content "weights" and "config" (see cpl_hf_identify)
- * and "tokenizer"; by place "model", its folder, and the tokenizer's path. CPL_ERR_MEMORY,
- * CPL_ERR_IO. */
+/* Adds the model's identity to `settings`. "weights" and "config" (see cpl_hf_identify) and
+ * "tokenizer" identify by content. "model", its folder, and the tokenizer's path identify by place.
+ * CPL_ERR_MEMORY, CPL_ERR_IO. */
 CPL_NODISCARD cpl_status cpl_eval_model_describe(const cpl_eval_model *e, json_t *settings);
 
 #endif /* CPL_EVAL_RUN_EVAL_MODEL_H */

@@ -18,7 +18,7 @@
 typedef struct cpl_encoded {
     int64_t first, length; /* range of the ids that are kept, among the ids of all texts */
     int64_t context;       /* number of tokens of the context, with tokens that are cut off */
-    int64_t scored;        /* number of tokens of the continuation, the last ones; 0 for a prompt */
+    int64_t scored;        /* number of tokens of the continuation, at the end; 0 for a prompt */
     int64_t cut;           /* number of tokens left out at the beginning */
 } cpl_encoded;
 
@@ -37,7 +37,7 @@ CPL_NODISCARD cpl_status cpl_encode_open(cpl_encoding *e, const cpl_tokenizer *t
                                          int64_t eos, int64_t window);
 void cpl_encode_close(cpl_encoding *e);
 
-/* Appends the last `window` + 1 tokens of context and continuation; the last token is predicted and
+/* Appends the last `window` + 1 tokens of context and continuation. The last token is predicted and
  * not fed. CPL_JOIN_JOINT: white space at the context's end (Python's) belongs to the continuation,
  * and both are encoded as one text. If the context alone has c tokens, the tokens of that text
  * after its first c are scored, after the context's own c tokens. CPL_ERR_INPUT if no token is left

@@ -1,7 +1,7 @@
 /* scope.h - the fields that a task reads of a row, and the names that its templates use.
  *
- * Room:   eval/tasks. Compiled from the tree of a task file; docs/tasks.md, "Fields".
- * Values: jansson strings, or arrays of strings. */
+ * Room:   eval/tasks. Fields are compiled from the tree of a task file (docs/tasks.md, "Fields").
+ *         Values are jansson strings, or arrays of strings. */
 #ifndef CPL_EVAL_TASKS_SCOPE_H
 #define CPL_EVAL_TASKS_SCOPE_H
 
@@ -151,7 +151,7 @@ CPL_NODISCARD cpl_status cpl_scope_start(cpl_scope *scope, const cpl_fields *fie
                                          const json_t *row);
 void cpl_scope_end(cpl_scope *scope); /* all zero is allowed */
 
-/* Sets the value of a name for all later output. Takes the reference; NULL is CPL_ERR_MEMORY. */
+/* Sets the value of a name for all later output. Takes the reference. NULL is CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_scope_set(cpl_scope *scope, const char *name, json_t *value);
 
 /* Sets `*value`, borrowed, to the value of a name. CPL_ERR_INPUT: the row is bad. */

@@ -21,7 +21,7 @@ typedef struct cpl_string_list {
 typedef enum cpl_headline_of {
     CPL_OF_QUESTIONS, /* the mean over all questions */
     CPL_OF_GROUPS,    /* the mean over groups; "_micro" is the mean over all questions */
-    CPL_OF_SUBJECTS,  /* the mean over subjects; "_micro" as above */
+    CPL_OF_SUBJECTS,  /* the mean over subjects; "_micro" is the mean over all questions */
 } cpl_headline_of;
 
 typedef struct cpl_task_group {
@@ -86,7 +86,7 @@ typedef enum cpl_joining {
 typedef struct cpl_answer {
     const char *name;
     cpl_grading grading;
-    const char *invalid;     /* the report if no answer is found; NULL: null */
+    const char *invalid;     /* the report if no answer is found; NULL: JSON's null */
     bool show_normal;        /* true if the normal form is reported as the answer */
     const char *filter_name; /* name of the filter in results in lm-evaluation-harness's form */
 } cpl_answer;

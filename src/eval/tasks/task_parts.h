@@ -123,7 +123,7 @@ struct cpl_task_parts {
     int64_t n_defaults;
 };
 
-/* ---- reading a tree; sentences name the place in the file ---- */
+/* ---- reading a tree: errors name the place in the file ---- */
 
 /* FAIL returns a failure at a place in the file. AT gives that place to the failure of a call. */
 #define FAIL(task, node, ...) cpl_yaml_tree_fail(&(task)->parts->tree, (node), __VA_ARGS__)
@@ -170,7 +170,7 @@ CPL_NODISCARD cpl_status cpl_task_templates_of(cpl_listing *list, const cpl_task
 bool cpl_string_list_holds(const cpl_string_list *names, const char *name);
 
 /* Returns numbers of few-shot examples in words, from the smallest: "5", "0-5", "0,1,5". The number
- * -1 counts as 0. The pool holds the text; NULL: out of memory. */
+ * -1 counts as 0. The pool holds the text. NULL: out of memory. */
 const char *cpl_task_shots_words(cpl_pool *pool, const int64_t *shots, int64_t n);
 
 /* ---- the parts, in the order in which they are read ---- */
