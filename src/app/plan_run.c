@@ -14,7 +14,7 @@
 #include "train/step.h"
 #include "train/traffic.h"
 
-enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding are padded to this, as by OLMo */
+enum { VOCABULARY_MULTIPLE = 128 }; /* embedding rows are padded to a multiple of it, as by OLMo */
 
 static cpl_status resolve(cpl_settings *s)
 {

@@ -3,7 +3,7 @@
  * Room:    plan. Bytes come from the functions that allocate in a run, called with an arena that
  *          only measures.
  * Names:   T tokens of one optimizer step over all ranks, n experts, K a token, d model width,
- *          D expert width, L layers; N ranks, E of them along the experts (parallel/mesh.h). FLOPs:
+ *          D expert width, L layers, N ranks, E ranks along the experts (parallel/mesh.h). FLOPs:
  *          a product [m,k][k,n] is 2 m k n.
  * Ranks:   memory and work are given for rank 0, which has the maximum over the ranks: if parts are
  *          not equal, the first ranks have the larger parts. docs/scale.md has the formulas. */
@@ -98,8 +98,8 @@ typedef struct cpl_plan_extra {
     double share_of_bytes; /* total_bytes / the twin's total */
 } cpl_plan_extra;
 
-/* The predicted times of a step of one rank, in seconds; zero without input.machine.
- * docs/scale.md. */
+/* The predicted times of a step of one rank, in seconds; 0 without input.machine
+ * (docs/scale.md). */
 typedef struct cpl_plan_time {
     double compute, update;           /* passes; optimizer update */
     double attention, traffic;        /* parts of compute, if machine.attention is not 0 */
@@ -141,8 +141,9 @@ typedef struct cpl_plan {
     double erc_token_equivalents;  /* n (n/E) / 3, times products and draws as in erc_flops */
     double erc_overhead;           /* erc_token_equivalents / base_token_equivalents */
 
-    /* FLOPs of the whole model: one token forward; one step forward and backward, with the coupling
-     * loss in coupled_layers (erc.layers; 0 if erc.weight is 0) and every hinge active. */
+    /* FLOPs of the whole model, for one token forward, and for one step forward and backward. The
+     * step includes the coupling loss in coupled_layers (erc.layers; 0 if erc.weight is 0), with
+     * every hinge active. */
     double token_forward_flops, step_flops;
     int64_t coupled_layers;
     double erc_share_all_active;  /* share of the loss in step_flops, with three products a layer */
@@ -193,7 +194,7 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input);
 cpl_plan_machine cpl_plan_assumed(const cpl_gpu *gpu);
 void cpl_plan_assumed_text(cpl_text *out, const cpl_gpu *gpu);
 
-/* Returns the plan as a JSON object, owned by the caller; NULL if memory is not available. Members:
+/* Returns the plan as a JSON object, owned by the caller, or NULL without memory. Members:
  *     L d D H Hkv n K V tied router router_bias n_shared_experts r
  *     total_parameters active_parameters active_without_input_embedding
  *     active_without_embedding_and_head

@@ -41,7 +41,7 @@ typedef struct cpl_columns {
 typedef struct cpl_shown {
     int column; /* index in the list */
     const char *heading;
-    const char *group; /* heading of neighbouring columns with the same group; NULL: none */
+    const char *group; /* heading of neighbouring columns with the same group, or NULL */
     int digits;    /* decimals (of the percentage for a share), or significant digits if scaled */
     bool as_it_is; /* shown as a plain real */
     int spread;    /* index of its standard deviation, shown after it; 0: not shown */
