@@ -1,5 +1,5 @@
-/* cmd_completion.c - couplet completion: the completion of a shell, made from the tables. Used when
- * installing; hidden from the list of verbs. */
+/* cmd_completion.c - couplet completion: the completion of a shell, made from the tables. The verb
+ * is used when installing, and hidden from the list of verbs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,8 +53,8 @@ static void print_words(const char *family)
     }
 }
 
-/* Sets `family` to the first word of a verb of two words. Returns true if no verb before it has that
- * word. */
+/* Sets `family` to the first word of a verb of two words. Returns true if no earlier verb has this
+ * first word. */
 static bool begins_family(char family[64], const cpl_verb *const *v)
 {
     const size_t length = strcspn((*v)->name, " ");

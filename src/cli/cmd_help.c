@@ -1,4 +1,4 @@
-/* cmd_help.c - couplet help, and what --help prints; see cmd_help.h */
+/* cmd_help.c - couplet help, and the text of --help; see cmd_help.h */
 #include "cli/cmd_help.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void print_bold(FILE *out, const char *text)
         fputs(text, out);
 }
 
-/* Prints a heading on its own line; leading line ends stay plain. */
+/* Prints a heading on its own line. Line ends before the heading stay plain. */
 static void print_heading(FILE *out, const char *text)
 {
     for (; *text == '\n'; text++) fputc('\n', out);

@@ -1,4 +1,4 @@
-/* cmd_help.h - what --help prints, made from the tables of verbs, flags and settings.
+/* cmd_help.h - the texts of --help, made from the tables of verbs, flags and settings.
  *
  * Room:  cli. */
 #ifndef CPL_CLI_CMD_HELP_H
@@ -15,10 +15,10 @@ void cpl_help_general(FILE *out);
 /* Prints the verbs that begin with `word`. */
 void cpl_help_family(FILE *out, const char *word);
 
-/* Prints the help of one verb: usage, description, all flags and, if there are many settings, their
- * sections. `topic` NULL: this; the name of a section: each of its settings; of a setting: that
- * one; "all": this and all settings. CPL_ERR_USAGE, with the nearest name, if the verb has no such
- * settings. */
+/* Prints the help of one verb. If `topic` is NULL this is usage, description, all flags and, if
+ * there are many settings, their sections. A section's name as topic gives each setting of the
+ * section, a setting's name this setting, and "all" the help with all settings. Fails with
+ * CPL_ERR_USAGE and the nearest name if the verb has no such settings. */
 CPL_NODISCARD cpl_status cpl_help_verb(FILE *out, const cpl_verb *verb, const char *topic);
 
 /* Appends the help text of a flag, with the allowed values and the default. */

@@ -1,12 +1,12 @@
-/* cmd_manual.c - couplet manual: the manual page in man's own language, made from the tables. Used
- * when installing; hidden from the list of verbs. */
+/* cmd_manual.c - couplet manual: the manual page in man's own language, made from the tables. The
+ * verb is used when installing, and hidden from the list of verbs. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/arguments/flags.h"
 #include "cli/cmd_help.h"
 
-/* Prints text with the characters that man interprets escaped; a line end begins a paragraph. */
+/* Prints text with the characters that man interprets escaped. A line end begins a paragraph. */
 static void print_text(const char *text)
 {
     bool begins = true;

@@ -35,8 +35,8 @@ static void print_build(void)
     row("flags", COUPLET_FLAGS);
 }
 
-/* Prints the versions found at run time, or those of compilation if a library does not report
- * one. */
+/* Prints the versions that libraries report at run time, and for other libraries the versions at
+ * compilation. */
 static void print_libraries(void)
 {
     const dnnl_version_t *dnnl = dnnl_version();

@@ -22,7 +22,7 @@
 
 enum { EXIT_DONE = 0, EXIT_WORLD = 1, EXIT_USE = 2, EXIT_SIGNAL = 128 };
 
-/* Turns of libgomp's waiting loop, some tens of nanoseconds each; its own default is 300,000.
+/* Turns of libgomp's waiting loop, some tens of nanoseconds each. The default is 300,000.
  * bench/neighbours.py compares counts: docs/benchmarks/README.md. */
 static const char spin_count[] = "10000";
 
@@ -37,7 +37,7 @@ static void bound_spinning(char **argv)
 {
     char program[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT")) return;
-    /* By its own path, which ps and pkill show, and not as /proc/self/exe. */
+    /* Uses the program's own path, which ps and pkill show, and not /proc/self/exe. */
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length <= 0 || setenv("GOMP_SPINCOUNT", spin_count, 1) != 0) return;
     program[length] = '\0';
@@ -52,7 +52,7 @@ static bool has_other_scheme(const char *word)
     return letters && strncmp(word + letters, "://", 3) == 0 && !cpl_remote_is(word);
 }
 
-/* Refuses names of servers for verbs that need whole files; only inspect reads parts of a file. */
+/* Refuses names of servers for verbs that need whole files. Only inspect reads parts of a file. */
 static cpl_status refuse_remote(const cpl_arguments *args)
 {
     for (int i = 0; i < args->n_words; i++)

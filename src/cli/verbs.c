@@ -1,4 +1,4 @@
-/* verbs.c - the list of verbs and how one is found; see verb.h */
+/* verbs.c - the list of verbs, and the search in it; see verb.h */
 #include <stdio.h>
 #include <string.h>
 

@@ -114,8 +114,8 @@ done:
     return status;
 }
 
-/* Applies the --set flags in their order, and the flags that are settings; marks them in `given`
- * unless it is NULL. */
+/* Applies the --set flags in their order, and the flags that are settings. Marks the settings in
+ * `given`, which may be NULL. */
 static cpl_status apply_flags(cpl_configuration *c, const cpl_arguments *args, bool *given)
 {
     if (!args) return CPL_OK;
@@ -135,7 +135,7 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
     memset(c, 0, sizeof *c);
     cpl_settings_sections(c->sections);
     CPL_TRY(cpl_settings_init(&c->settings, c->sections, CPL_N_SECTIONS));
-    if (file) { /* once before the file is read: wrong use is reported before a wrong file */
+    if (file) { /* before the file is read, so that wrong use is reported first */
         CPL_TRY_DONE(apply_flags(c, args, NULL));
         if (cpl_path_is_folder(file))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,

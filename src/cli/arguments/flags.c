@@ -66,7 +66,7 @@ static cpl_status no_such_flag(const cpl_verb *verb, const char *word)
                     name, verb->name);
 }
 
-/* Fills `own` with the settings that the verb takes, one section for each; returns their number. */
+/* Fills `own` with the settings that the verb takes, one section for each. Returns their number. */
 static size_t settings_of(cpl_section own[CPL_N_SETTINGS], const cpl_verb *verb)
 {
     cpl_section all[CPL_N_SECTIONS];
@@ -80,7 +80,7 @@ static size_t settings_of(cpl_section own[CPL_N_SETTINGS], const cpl_verb *verb)
 }
 
 /* Refuses a flag without its dashes, and a setting without --set or in several words. `word` begins
- * with its name. */
+ * with the name of the flag or setting. */
 static cpl_status check_no_name(const cpl_verb *verb, const char *word, int n_more,
                                 char *const *more)
 {
@@ -339,7 +339,7 @@ cpl_status cpl_parse_numbers(double *numbers, int *count, int most, const char *
     return CPL_OK;
 }
 
-/* Reads "5" or "5-7" and moves past it; returns false for any other text. */
+/* Reads "5" or "5-7" and moves `at` past it. Returns false for any other text. */
 static bool read_range(const char **at, int64_t *first, int64_t *last)
 {
     char *end = NULL;

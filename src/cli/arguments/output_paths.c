@@ -22,7 +22,7 @@ static const struct result {
 
 enum { N_RESULTS = sizeof results / sizeof *results };
 
-/* Returns the flag's value; NULL if the verb has no such flag or it is not given. */
+/* Returns the flag's value, or NULL if the verb has no such flag or it is not given. */
 static const char *path_of(const cpl_arguments *args, const char *flag)
 {
     return cpl_flag_known(args, flag) ? cpl_flag_text(args, flag) : NULL;
@@ -63,7 +63,7 @@ cpl_status cpl_output_paths_keep(const cpl_arguments *args, const char *file)
     return CPL_OK;
 }
 
-/* ---- what is there ---- */
+/* ---- existing files ---- */
 
 static bool begins(const char *path, const char *with)
 {
@@ -165,7 +165,7 @@ cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members
     return CPL_OK;
 }
 
-/* ---- afterwards ---- */
+/* ---- written results ---- */
 
 void cpl_output_paths_describe(const cpl_arguments *args)
 {

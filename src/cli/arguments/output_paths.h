@@ -1,9 +1,9 @@
 /* output_paths.h - the files a verb may write its results to: never inside a path that is read,
  * and existing results only with --overwrite.
  *
- * Room:  cli/arguments. A result is --json, --html, --rows, --out or --gguf, those of them that the
- *        verb has. The standard output (- of --json, /dev/stdout), devices and pipes cannot be
- *        replaced. */
+ * Room:  cli/arguments. A result is the file of --json, --html, --rows, --out or --gguf, if the
+ *        verb has the flag. The standard output (- of --json, /dev/stdout), devices and pipes
+ *        cannot be replaced. */
 #ifndef CPL_CLI_ARGUMENTS_OUTPUT_PATHS_H
 #define CPL_CLI_ARGUMENTS_OUTPUT_PATHS_H
 
@@ -19,17 +19,17 @@
     CPL_FLAG("--json", FILE, "FILE", json), CPL_FLAG("--html", FILE, "FILE", html),                \
         CPL_FLAG_ROW_OVERWRITE
 
-/* Checks the paths of all results before any work is done. `members`: what --overwrite may replace,
- * in addition to an empty file, a page, rows and, of --gguf, any GGUF file: a JSON object with one
- * of these members, or a safetensors file with one of these tensors; names with a blank between
- * them. CPL_ERR_INPUT if a result exists; CPL_ERR_IO if it could not be written; CPL_ERR_USAGE if
- * two are one file. */
+/* Checks the paths of all results before any work is done. --overwrite may replace an empty file, a
+ * page, rows, for --gguf any GGUF file, and files with one of `members`, which are names with a
+ * blank between them: a JSON object with such a member, or a safetensors file with such a tensor.
+ * Fails with CPL_ERR_INPUT if a result exists, with CPL_ERR_IO if it could not be written, and with
+ * CPL_ERR_USAGE if two results are one file. */
 CPL_NODISCARD cpl_status cpl_output_paths_check(const cpl_arguments *args, const char *members);
 
-/* CPL_ERR_INPUT if a result would lie inside a path that one of the words names. */
+/* Fails with CPL_ERR_INPUT if a result would lie inside a path that one of the words names. */
 CPL_NODISCARD cpl_status cpl_output_paths_outside(const cpl_arguments *args);
 
-/* CPL_ERR_INPUT if a result would replace `file`, which is read. NULL: no file. */
+/* Fails with CPL_ERR_INPUT if a result would replace `file`, which is read. `file` may be NULL. */
 CPL_NODISCARD cpl_status cpl_output_paths_keep(const cpl_arguments *args, const char *file);
 
 /* Returns true if the flag is given and its result is a file, existing or not, rather than a

@@ -2,7 +2,7 @@
  *
  * Room:  cli/arguments. To add one: write cmd_<name>.c with a `const cpl_verb cpl_verb_<name>` and
  *        add its line to verbs.def. Parsing, --help, the manual page and the completion of shells
- *        are made from the tables; none of them is written by hand. */
+ *        are generated from the tables. */
 #ifndef CPL_CLI_ARGUMENTS_VERB_H
 #define CPL_CLI_ARGUMENTS_VERB_H
 
@@ -29,17 +29,17 @@ typedef struct cpl_flag {
     cpl_flag_kind kind;
     const char *value_name; /* name of the value in help, "RUN"; SWITCH: NULL */
     const char *help;
-    const char *default_value; /* the value if the flag is not given; NULL: no default */
+    const char *default_value; /* the value if the flag is not given; may be NULL */
     double low, high;          /* bounds of INT and NUMBER, inclusive */
     const char *unit;          /* INT and NUMBER: unit of the value, may be NULL; CHOICE: the
                                   words */
     bool required;
     const char
-        *setting; /* the setting that the flag gives: "data.split", of a SWITCH with the value,
-                     "data.strip=false"; NULL: no setting */
+        *setting; /* the setting that the flag gives: "data.split", for a SWITCH with its value:
+                     "data.strip=false"; may be NULL */
     void (*offer)(cpl_text *words); /* appends the values that shells offer, separated by blanks; a
-                                       value may be several words joined by commas; NULL: no
-                                       offer */
+                                       value may be several words joined by commas; may be
+                                       NULL */
 } cpl_flag;
 
 /* Rows of a verb's table: CPL_FLAG(name, KIND, value_name, help, .other = ...), or CPL_SWITCH(name,
@@ -79,13 +79,13 @@ typedef struct cpl_verb {
     int least, most;     /* number of arguments that are not flags; `most` -1: no limit */
     const cpl_flag *flags;
     size_t n_flags;
-    /* Settings that --set may name in addition to those of the flags: "erc -erc.draws train.seed"
-     * is all of erc except one, and one of train; "*": all; NULL: none. */
+    /* Settings that --set may name besides those that flags give. "erc -erc.draws train.seed" means
+     * all settings of erc except erc.draws, and train.seed. "*" means all, NULL none. */
     const char *settings;
     const char *first; /* settings that a beginner needs, for the short help; may be NULL */
     bool hidden;       /* not shown in the list of verbs */
     bool afar;         /* its words may name checkpoints on a server */
-    bool over_ranks;   /* true: may run as several processes of mpirun; false: as one only */
+    bool over_ranks;   /* true if it may run as several processes of mpirun */
 
     /* Runs the verb. main reports a failure and turns it into the exit code. */
     cpl_status (*run)(const cpl_arguments *args);
@@ -95,11 +95,11 @@ typedef struct cpl_verb {
 #include "cli/arguments/verbs.def"
 #undef CPL_VERB
 
-/* All verbs in the order of verbs.def; NULL ends the list. */
+/* All verbs in the order of verbs.def. NULL ends the list. */
 extern const cpl_verb *const cpl_verbs[];
 
 /* Sets `*verb` to the verb whose name begins `words` [count], and `*used` to the number of words in
- * its name. CPL_ERR_USAGE, with the nearest name, if there is no such verb. */
+ * its name. Fails with CPL_ERR_USAGE and the nearest name if there is no such verb. */
 CPL_NODISCARD cpl_status cpl_verb_find(const cpl_verb **verb, int *used, int count,
                                        const char *const *words);
 

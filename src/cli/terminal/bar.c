@@ -30,7 +30,7 @@ CPL_PRINTF(2, 3) static void add(fields *f, const char *format, ...)
     f->length += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* Adds "  4:07 left" or "  2:04:07 left"; nothing if the time is unknown. */
+/* Adds "  4:07 left" or "  2:04:07 left", unless the time is unknown. */
 static void add_left(fields *f, double seconds)
 {
     if (!(seconds < 1e9)) return;
@@ -58,7 +58,7 @@ static size_t fitting(const fields *f, size_t room)
         length = cut;
     }
     for (length = length < room ? length : room; length < f->length; length--)
-        if (((unsigned char)f->text[length] & 0xc0) != 0x80) break; /* a whole character */
+        if (((unsigned char)f->text[length] & 0xc0) != 0x80) break; /* end of a character */
     return length;
 }
 
@@ -175,7 +175,7 @@ void cpl_progress_saved(int64_t step)
 
 /* ---- eval ---- */
 
-/* The speed is that of the questions answered in this run. */
+/* Computes the speed from the questions answered in this run. */
 static fields fields_of_eval(const cpl_eval_bar *b)
 {
     const double done = b->finished + b->now, seconds = cpl_seconds_now() - b->began;

@@ -1,10 +1,11 @@
 /* bar.h - progress of all verbs: a line that is redrawn on a terminal, plain lines elsewhere.
  *
  * Room:  cli/terminal.
- * Line:  a bar that shows the share done, if the terminal has 60 columns or more; then fields, the
- *        most important first. Fields that do not fit are left out, the last ones first, and the
- *        last column stays free. The terminal's width is read at each drawing.
- * Ranks: rank 0 draws the line if the output of mpirun is a terminal. */
+ *
+ * The line begins with a bar that shows the share done, if the terminal has 60 columns or more.
+ * Then come fields, the most important first. Fields that do not fit are left out, the last ones
+ * first, and the last column stays free. The terminal's width is read at each drawing. Rank 0 draws
+ * the line if the output of mpirun is a terminal. */
 #ifndef CPL_CLI_TERMINAL_BAR_H
 #define CPL_CLI_TERMINAL_BAR_H
 
@@ -54,12 +55,12 @@ typedef struct cpl_eval_bar {
 } cpl_eval_bar;
 
 /* Returns callbacks that show the progress of an evaluation of `total` questions in `bar`, which
- * must outlive them. */
+ * must outlive the callbacks. */
 cpl_evaluation_callbacks cpl_eval_bar_callbacks(cpl_eval_bar *bar, int64_t total);
 
 /* ---- inspect, on standard error: one line every ten seconds if it is not a terminal ---- */
 
-/* A function for options.progress that shows the progress; `ctx` is not used. */
+/* Shows the progress of an inspection, as options.progress. `ctx` is not used. */
 void cpl_inspect_bar_progress(void *ctx, const cpl_inspect_progress *progress);
 
 #endif /* CPL_CLI_TERMINAL_BAR_H */

@@ -20,7 +20,7 @@ void cpl_output_prepare(void)
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of file sizes fails too */
     cpl_json_watch_memory();
-    /* Opened in the wrong mode, so that the use of a stream that was closed still fails. */
+    /* Opens closed streams in the wrong mode, so that the use of a closed stream still fails. */
     bool sound = true;
     for (int stream = 0; stream <= 2 && sound; stream++)
         sound = fcntl(stream, F_GETFD) >= 0 || open("/dev/null", stream ? O_RDONLY : O_WRONLY) >= 0;
@@ -34,7 +34,8 @@ bool cpl_output_unread(void)
     return unread;
 }
 
-/* Asks the system: errno is of the last write, and an earlier write may have failed. */
+/* Asks the system whether standard output has a reader. errno belongs to the last write, and an
+ * earlier write may have failed. */
 static bool has_no_reader(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};

@@ -27,8 +27,8 @@ static cpl_ranks ranks;
 static cpl_group world;
 static cpl_alive *alive;
 static bool begun;
-static bool met;         /* the ranks have been a group */
-static atomic_bool said; /* a failure has been reported */
+static bool met;         /* set once the ranks were a group */
+static atomic_bool said; /* set once a failure was reported */
 
 static void pause_for(double seconds)
 {
@@ -67,7 +67,7 @@ static void say_loss(int rank, const char *sentence)
     if (!is_said && world.rank == (rank == 0 ? 1 : 0)) say_once(sentence);
 }
 
-/* Called in the heartbeat's thread. */
+/* Reports the loss of a rank, and ends the process later. The heartbeat's thread calls it. */
 static void on_lost(void *ctx, int rank, const char *sentence)
 {
     pthread_t thread;
@@ -111,7 +111,7 @@ cpl_status cpl_ranks_watch(double timeout_s)
     if (!begun) return CPL_OK;
     char address[CPL_ALIVE_ADDRESS] = "";
     cpl_status status               = CPL_OK;
-    cpl_group_expect(&world, first_s + timeout_s, at_the_start); /* timeout_s: to connect */
+    cpl_group_expect(&world, first_s + timeout_s, at_the_start); /* timeout_s is for connecting */
     if (world.rank == 0)
         status = cpl_alive_listen(&alive, address, world.size, timeout_s, on_lost, NULL);
     CPL_TRY(cpl_group_agree(&world, status));
@@ -186,8 +186,8 @@ int cpl_ranks_threads(void)
  * the others. */
 static void report(void)
 {
-    const bool given_up = cpl_alive_lost(alive) == 0; /* rank 0 counts as lost: rank 1 reports
-                                                         that */
+    const bool given_up = cpl_alive_lost(alive) == 0; /* rank 0 counts as lost, which rank 1
+                                                         reports */
     if (world.rank > 0 || given_up || cpl_output_unread()) return;
     cpl_terminal_flush();
     (void)fflush(stdout);
@@ -202,7 +202,7 @@ void cpl_ranks_end(cpl_status status)
     if (status != CPL_OK) report();
     if (in_order) {
         cpl_group_expect(&world, 0, NULL);
-        cpl_group_barrier(&world); /* rank 0, which watches, leaves last */
+        cpl_group_barrier(&world); /* so that rank 0, which watches, ends last */
         cpl_alive_close(alive);
         cpl_group_close(&world);
         cpl_ranks_free(&ranks);
@@ -210,7 +210,7 @@ void cpl_ranks_end(cpl_status status)
         begun = false;
         return;
     }
-    cpl_alive_report(alive, cpl_last_error()); /* does nothing if another rank was lost */
+    cpl_alive_report(alive, cpl_last_error()); /* without effect if another rank was lost */
     if (cpl_alive_lost(alive) >= 0) say_loss(cpl_alive_lost(alive), cpl_alive_sentence(alive));
     (void)fflush(stdout);
     _exit(1);

@@ -1,7 +1,7 @@
 /* signals.h - SIGINT and SIGTERM as a request to stop, and the end of the program by a signal.
  *
- * Room:  cli/terminal. A verb that listens checks base/stop.h and frees its resources; any other
- *        verb ends at once, the system's default. */
+ * Room:  cli/terminal. A verb that listens checks base/stop.h and frees its resources. Any other
+ *        verb ends at once, which is the system's default. */
 #ifndef CPL_CLI_TERMINAL_SIGNALS_H
 #define CPL_CLI_TERMINAL_SIGNALS_H
 
@@ -12,7 +12,8 @@
 CPL_NODISCARD cpl_status cpl_signals_listen(void);
 
 /* From now on the first signal prints this sentence and ends the program at once, for work whose
- * results are saved at any time. The text must live until the program ends or another is set. */
+ * results are saved at any time. The text must live until the program ends or another sentence is
+ * set. */
 void cpl_signals_farewell(const char *sentence);
 
 /* Ends the program by this signal, so that a shell sees 128 + `number` and a loop in it ends. */

@@ -52,7 +52,7 @@ static bool may_go_on(const filter *f)
 }
 
 /* Puts the first waiting character, or its first byte if it cannot be completed, into `out` as
- * shown. Returns the number of bytes; 0: more bytes may follow. */
+ * shown. Returns the number of bytes, or 0 if more bytes may follow. */
 static size_t show_first(char out[MOST_SHOWN], filter *f, bool end)
 {
     const int length = cpl_utf8_length(f->waiting, f->n_waiting);
@@ -80,7 +80,7 @@ static int open_shown(int stream, int launcher)
     return open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Returns the columns of the stream's terminal; 0: not a terminal. */
+/* Returns the columns of the stream's terminal, or 0 if the stream is not a terminal. */
 static int columns_of(int stream)
 {
     struct winsize size = {0};
@@ -115,7 +115,7 @@ static bool write_all(int descriptor, const char *bytes, size_t length)
     return true;
 }
 
-/* A cookie_write_function_t, which returns 0 for a failure. */
+/* Writes bytes through the filter, as a cookie_write_function_t. Returns 0 for a failure. */
 static ssize_t write_filtered(void *cookie, const char *bytes, size_t length)
 {
     filter *f = cookie;
@@ -168,7 +168,7 @@ static void steer(FILE *out, const char *bytes)
     (void)write_all(f->descriptor, bytes, strlen(bytes));
 }
 
-static FILE *drawn; /* the stream whose line is redrawn; NULL: neither */
+static FILE *drawn; /* the stream whose line is redrawn, or NULL */
 
 void cpl_terminal_begin_line(FILE *out)
 {

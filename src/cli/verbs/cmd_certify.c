@@ -1,5 +1,5 @@
-/* cmd_certify.c - couplet certify: says where the judge of coupling losses is now. The verb and its
- * flags go with the next minor version. */
+/* cmd_certify.c - couplet certify: its error names the present place of the judge of coupling
+ * losses. The verb and its flags are removed in the next minor version. */
 #include "cli/arguments/flags.h"
 #include "cli/arguments/output_paths.h"
 

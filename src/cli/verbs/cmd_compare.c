@@ -1,5 +1,5 @@
 /* cmd_compare.c - couplet compare: starts couplet.compare of the Python package that lies beside
- * the program, in this process: streams, signals and the exit code are its own. */
+ * the program. It runs in this process, so that streams, signals and the exit code are its own. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

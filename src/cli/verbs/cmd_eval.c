@@ -20,7 +20,7 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* State of one call; all zero: nothing to free. */
+/* Holds the state of one call; empty if all zero. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_configuration configuration;
@@ -32,7 +32,7 @@ typedef struct work {
     cpl_evaluation evaluation;
     json_t *settings;
     cpl_eval_journal journal;
-    cpl_text farewell; /* sentence on a stopped evaluation: where its answers are kept */
+    cpl_text farewell; /* sentence on a stopped evaluation, with the place of its answers */
     cpl_eval_bar bar;
     cpl_log log;
     cpl_group *world; /* NULL: one process */
@@ -116,7 +116,7 @@ static cpl_status describe(work *w)
     return failed ? CPL_ERR_MEMORY : CPL_OK;
 }
 
-/* ---- where results go ---- */
+/* ---- places of results ---- */
 
 /* Opens the journal FILE.partial next to the results, if results are written. */
 static cpl_status open_record(work *w)
@@ -183,7 +183,7 @@ done:
     return status;
 }
 
-/* ---- the forms of the verb ---- */
+/* ---- forms of the verb ---- */
 
 static cpl_status check_data(work *w, bool question_schemas)
 {
@@ -231,8 +231,8 @@ static cpl_status load(work *w)
     return describe(w);
 }
 
-/* Returns the values that must be equal on all ranks: all settings except paths. The caller frees
- * them; NULL: no memory. */
+/* Returns the values that must be equal on all ranks, which are all settings except paths, or NULL
+ * without memory. The caller frees them. */
 static json_t *common_values(const work *w)
 {
     json_t *values    = json_copy(w->settings);

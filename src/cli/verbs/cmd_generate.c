@@ -15,7 +15,7 @@ enum {
     CHUNK             = 256, /* largest number of prompt tokens computed at once */
 };
 
-/* State of one call; all zero: nothing to free. */
+/* Holds the state of one call; empty if all zero. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_hf *hf;
@@ -27,7 +27,7 @@ typedef struct work {
     cpl_model model;
     cpl_generator generator;
     cpl_text waiting, shown; /* bytes not shown yet, and bytes being shown, made well-formed */
-    const char *stop;        /* --stop: a text that ends the generation; NULL: no such text */
+    const char *stop;        /* --stop: a text that ends the generation; may be NULL */
     bool stopped;            /* the stop text has been generated */
     cpl_status heard;        /* status of showing the tokens */
 } work;
@@ -67,8 +67,8 @@ static cpl_status read_prompt(work *w)
     return CPL_OK;
 }
 
-/* Limits the number of new tokens to the rest of the context; cpl_generator_fits refuses a prompt
- * that fills it. */
+/* Limits the number of new tokens to the rest of the context. cpl_generator_fits refuses a prompt
+ * that fills the context. */
 static cpl_status set_length(work *w, const cpl_log *log)
 {
     const cpl_model_settings *config = cpl_hf_config(w->hf);
@@ -126,8 +126,8 @@ static cpl_status show(work *w, size_t length)
     return cpl_output_check();
 }
 
-/* Returns true if the waiting bytes hold the stop text, and sets `*ready` to its offset; otherwise
- * to the number of bytes that cannot be part of it. */
+/* Returns true if the waiting bytes hold the stop text. Sets `*ready` to the offset of the stop
+ * text, or else to the number of bytes that cannot be part of it. */
 static bool find_stop(const work *w, size_t *ready)
 {
     const size_t length = strlen(w->stop), waiting = w->waiting.length;
@@ -172,7 +172,7 @@ static cpl_status speak_once(work *w)
     return CPL_OK;
 }
 
-/* Prints the samples; sample i, counted from 0, is the text that --seed S+i gives. */
+/* Prints the samples. Sample i, counted from 0, is the text that --seed S+i gives. */
 static cpl_status speak(work *w)
 {
     const int64_t n = cpl_flag_int(w->args, "--samples");

@@ -72,7 +72,7 @@ done:
 
 /* ---- the gradient ---- */
 
-/* Resources of the verb; all zero: nothing to free. */
+/* Holds the resources of the verb; empty if all zero. */
 typedef struct work {
     cpl_hf *hf;
     tokens tokens;
@@ -116,8 +116,9 @@ static cpl_status allocate(work *w, const cpl_settings *settings, const cpl_log 
     return cpl_step_init(&w->step, &w->backend, settings, config, w->tokens.rows, NULL);
 }
 
-/* CPL_ERR_INPUT if a tensor of the weights has NaN or infinity, naming the first: gradients of such
- * a model are meaningless. The sum of finite F32 numbers in double is finite. */
+/* Fails with CPL_ERR_INPUT and the name of the first such tensor if tensors of the weights have NaN
+ * or infinity: gradients of such a model are meaningless. The sum of finite F32 numbers in double
+ * is finite. */
 static cpl_status check_finite(work *w)
 {
     const cpl_model_settings *config = &w->model.config;
@@ -167,9 +168,9 @@ done:
     return status;
 }
 
-/* ---- what is written ---- */
+/* ---- written tensors ---- */
 
-/* Values of the tensors loss.*: cross-entropy, auxiliary losses, total. */
+/* Holds the values of the tensors loss.*: cross-entropy, auxiliary losses, total. */
 typedef struct losses {
     float ce, aux[CPL_N_AUX_LOSSES], total;
 } losses;
@@ -246,7 +247,7 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     cpl_step_batch batch = {w->tokens.ids, w->tokens.target, NULL, w->tokens.rows,
                             w->tokens.rows * (w->tokens.length - 1)};
     cpl_step_gradient(&w->step, &w->model, &w->grads, settings, &batch, false, true, &w->metrics);
-    /* A second forward pass, since the backward pass has overwritten the inputs of the logits. */
+    /* Repeats the forward pass: the backward pass has overwritten the inputs of the logits. */
     cpl_model_forward(&w->model, &w->step.pass, w->step.tokens.ids, cpl_tensor_none(), NULL);
     cpl_model_logits(&w->model, &w->step.pass, w->logits, 0);
     CPL_TRY(w->backend.ops->sync(&w->backend));

@@ -1,4 +1,4 @@
-/* cmd_inspect.c - couplet inspect: how well router and experts of published checkpoints agree. */
+/* cmd_inspect.c - couplet inspect: the agreement of router and experts in published checkpoints. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 
 static const double LARGEST_ALPHA = 1e6;
 
-/* State of one call; all zero: nothing to free. */
+/* Holds the state of one call; empty if all zero. */
 typedef struct work {
     const cpl_arguments *args;
     cpl_inspect_options options;
@@ -50,7 +50,7 @@ typedef struct work {
  * count. */
 static cpl_status read_memory(work *w, const char *memory)
 {
-    const double libraries = 0x1p23, a_thread = 0x1p19; /* bytes; measured, and rounded up */
+    const double libraries = 0x1p23, a_thread = 0x1p19; /* measured bytes, rounded up */
     char base[32];
     w->base_bytes           = cpl_memory_resident() + libraries + a_thread * w->options.n_threads;
     w->options.memory_bytes = (double)INFINITY;
@@ -62,7 +62,7 @@ static cpl_status read_memory(work *w, const char *memory)
                     memory, cpl_text_bytes(base, w->base_bytes));
 }
 
-/* Reads threads, the device of --text, and how long a rank may be silent. */
+/* Reads threads, the device of --text, and the timeout of a silent rank. */
 static cpl_status read_settings(work *w)
 {
     cpl_configuration c;
@@ -153,9 +153,9 @@ static cpl_status leave_out(work *w, cpl_status status)
     return CPL_OK;
 }
 
-/* Warns if a checkpoint of a run differs from the one that was saved. A large checkpoint, or one
- * with --sample or --dry-run, is not checked, since the check reads far more than routers and
- * gates; --text reads and checks the whole model. */
+/* Warns if a checkpoint of a run differs from the checkpoint that was saved. A large checkpoint, or
+ * any with --sample or --dry-run, is not checked, since the check reads far more than routers and
+ * gates. --text reads and checks the whole model. */
 static cpl_status check_sums(const work *w, const char *path)
 {
     static const int64_t most_bytes = INT64_C(1) << 30;
@@ -172,7 +172,7 @@ static cpl_status check_sums(const work *w, const char *path)
     return CPL_OK;
 }
 
-/* Opens the checkpoint of word `i`, wherever it lies, as the report number w->n. */
+/* Opens the checkpoint of word `i`, local or on a server, as the report number w->n. */
 static cpl_status open_one(work *w, cpl_inspect_cost *cost, int i)
 {
     cpl_inspect_options o = w->options;
@@ -223,8 +223,8 @@ static cpl_status run_all(work *w)
     return kept || !w->lost ? CPL_OK : CPL_FAIL(CPL_ERR_INPUT, "%s", w->reason);
 }
 
-/* Continues without a coupling table if the model has no router rows, which still has a routing
- * report; for any other model the failure to make the table remains a failure. */
+/* Continues without a coupling table if the model has no router rows: such a model still has a
+ * routing report. For any other model the failure to make the table remains a failure. */
 static cpl_status without_table(work *w, const cpl_log *log)
 {
     char reason[1024];
@@ -274,7 +274,7 @@ static cpl_status inspect_all(work *w)
 
 /* ---- results ---- */
 
-/* Returns all figures; the caller frees them. NULL: no memory. */
+/* Returns all figures, or NULL without memory. The caller frees them. */
 static json_t *json_of(const work *w)
 {
     json_t *json = w->routed && w->n == 0 ? json_object() : cpl_coupling_json(w->reports, w->n);
@@ -378,7 +378,7 @@ done:
     return status;
 }
 
-/* Fails if a checkpoint or layer was left out (--keep-going); called after the report. */
+/* Fails if a checkpoint or layer was left out (--keep-going). It is called after the report. */
 static cpl_status check_faults(const work *w)
 {
     int64_t faulty    = 0;

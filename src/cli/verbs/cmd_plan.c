@@ -1,4 +1,4 @@
-/* cmd_plan.c - couplet plan: what a training run will take, before it runs. */
+/* cmd_plan.c - couplet plan: the cost of a training run, before it runs. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static cpl_status show(const cpl_plan *plan, const cpl_gpu *assumed, const char 
     return json ? cpl_output_json(cpl_plan_json(plan), "the plan", json, 0) : CPL_OK;
 }
 
-/* Sets the speeds of a rank: from flags, else from the assumed rates of a named GPU; over several
+/* Sets the speeds of a rank from flags, else from the assumed rates of a named GPU. Over several
  * ranks the speed of products is measured. */
 static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args, const cpl_gpu *assumed,
                              cpl_backend *be)
@@ -64,7 +64,7 @@ static cpl_status machine_of(cpl_plan_machine *m, const cpl_arguments *args, con
 }
 
 /* Returns the tokens of a step, not necessarily whole sequences. A batch that train would refuse to
- * divide is planned too, since the paper's is one. */
+ * divide, such as the paper's batch, is planned too. */
 static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64_t ranks)
 {
     const cpl_log log = cpl_output_log(stderr);
@@ -75,7 +75,7 @@ static int64_t tokens_of(const cpl_arguments *args, const cpl_settings *s, int64
     return s->data.batch_tokens;
 }
 
-/* Plans for the backend. `assumed`: the GPU whose published rates are used; NULL: no GPU. */
+/* Plans for the backend. `assumed` is the GPU whose published rates are used, or NULL. */
 static cpl_status plan_with(cpl_plan *plan, const cpl_arguments *args, const cpl_settings *settings,
                             cpl_backend *be, const cpl_gpu *assumed)
 {

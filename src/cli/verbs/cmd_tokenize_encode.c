@@ -215,7 +215,7 @@ static cpl_status no_id(const cpl_text *text, size_t at)
                     (int)(end - at), text->bytes + at);
 }
 
-/* Reads numbers between blanks; `ids` has room for one in two bytes. */
+/* Reads numbers between blanks. `ids` has room for one number in two bytes of text. */
 static cpl_status read_ids(cpl_ids *ids, const cpl_text *text)
 {
     for (size_t at = 0; at < text->length; at++) {

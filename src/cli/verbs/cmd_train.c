@@ -41,7 +41,8 @@ typedef struct watcher {
     cpl_group *world; /* NULL: one process */
 } watcher;
 
-/* Called on each rank before anything large is allocated. */
+/* Fails if the run does not fit into memory. Each rank calls it before anything large is
+ * allocated. */
 static cpl_status approve(void *ctx, const cpl_settings *settings, cpl_backend *be)
 {
     cpl_plan plan;
@@ -114,7 +115,7 @@ static cpl_status evaluate(void *ctx, cpl_model *model, cpl_exchange *exchange, 
 
 /* ---- the forms of the verb ---- */
 
-/* Returns runs/NAME for path/to/NAME.yaml; the caller frees it. NULL: no memory. */
+/* Returns runs/NAME for path/to/NAME.yaml, which the caller frees, or NULL without memory. */
 static char *default_run(const char *config)
 {
     char folder[512];
@@ -141,7 +142,8 @@ static cpl_status finish(const char *run, const cpl_train_outcome *outcome, cons
     return CPL_OK;
 }
 
-/* Trains. `written`: the settings of a resumed run's config.yaml, unchanged; NULL: a new run. */
+/* Trains. `written` are the unchanged settings of a resumed run's config.yaml, or NULL for a new
+ * run. */
 static cpl_status train(cpl_configuration *c, const char *run, const char *from,
                         const cpl_settings *written, cpl_group *world)
 {
@@ -167,7 +169,7 @@ static cpl_status train(cpl_configuration *c, const char *run, const char *from,
     cpl_status status = cpl_train(&job, &outcome);
     cpl_terminal_clear_line();
     cpl_train_eval_close(&w.eval);
-    /* Ranks that did not receive the signal themselves take its exit code too. */
+    /* Ranks that did not receive the signal themselves take the exit code of the signal too. */
     if (status == CPL_ERR_STOPPED && world) (void)cpl_ranks_are_stopped(world);
     if (status == CPL_ERR_STOPPED)
         return CPL_FAIL(status, "stopped before the first step; %s",
@@ -205,8 +207,8 @@ static cpl_status tell_removed(const char *file, const cpl_log *log)
     return CPL_OK;
 }
 
-/* Sets `old` to the settings of the run and `fresh` to these with the flags of the command line
- * applied. */
+/* Sets `old` to the settings of the run, and `fresh` to these settings with the flags of the
+ * command line applied. */
 static cpl_status configure_again(cpl_configuration *old, cpl_configuration *fresh,
                                   const cpl_arguments *args, const char *run, int64_t ranks)
 {
@@ -245,8 +247,8 @@ static bool sets(const cpl_arguments *args, const char *name)
     return false;
 }
 
-/* Shortens the warm-up of the configuration if --set makes the run shorter than it and does not set
- * it. */
+/* Shortens the warm-up of the configuration if --set makes the run shorter than the warm-up and
+ * does not set the warm-up itself. */
 static void shorten_warmup(cpl_settings *s, const cpl_arguments *args, cpl_log log)
 {
     const int64_t was = s->train.warmup_steps;
@@ -294,7 +296,7 @@ static cpl_status list_inputs(const char *what, const cpl_strings *inputs)
 }
 
 /* Resolves the settings as the run would. Data is opened only if token shards alone record the
- * vocabulary; opening writes nothing. */
+ * vocabulary. Opening writes no file. */
 static cpl_status resolve(cpl_configuration *c, const char *run, const char *from,
                           const cpl_plan_run_for *what)
 {
@@ -329,7 +331,7 @@ static cpl_status check_tasks(const cpl_settings *s)
     return CPL_OK;
 }
 
-/* Prints the plan; CPL_ERR_MEMORY if the run does not fit into memory. */
+/* Prints the plan. Fails with CPL_ERR_MEMORY if the run does not fit into memory. */
 static cpl_status show_plan(const cpl_settings *s, const cpl_plan_run_for *what)
 {
     cpl_plan plan;

@@ -1,4 +1,4 @@
-/* eval_text.c - `couplet eval --text`: how well a model predicts a text; see internal.h */
+/* eval_text.c - `couplet eval --text`: a model's prediction of a text; see internal.h */
 #include "cli/verbs/internal.h"
 
 #include <stdio.h>

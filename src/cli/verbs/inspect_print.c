@@ -8,7 +8,7 @@
 #include "cli/terminal/output.h"
 #include "inspect/show/show.h"
 
-/* ---- before ---- */
+/* ---- the expected cost ---- */
 
 static const char *duration(char out[32], double seconds)
 {
@@ -140,7 +140,7 @@ static void print_left_out(const cpl_coupling_report *r)
                r->map.n_mtp == 1 ? "" : "s");
 }
 
-/* Prints the number of rows read of each gate; layers of equal shape share the line. */
+/* Prints the number of rows read of each gate. Layers of equal shape share the line. */
 static void print_sample(const cpl_coupling_report *r)
 {
     const cpl_layer_report *before = NULL;
@@ -180,7 +180,7 @@ static void print_head(const cpl_coupling_report *r)
     print_sample(r);
 }
 
-/* Prints a sentence that explains an infinite alpha_min, if there is one. */
+/* Prints a sentence that explains an infinite alpha_min, if a layer has one. */
 static void print_infinite(const cpl_coupling_report *r)
 {
     for (int64_t i = 0; i < r->n_layers; i++) {
@@ -213,7 +213,7 @@ cpl_status cpl_inspect_print(const cpl_coupling_report *r)
     return cpl_output_verdict(&verdict);
 }
 
-/* ---- several ---- */
+/* ---- several checkpoints ---- */
 
 cpl_status cpl_inspect_print_compare(const cpl_coupling_report *reports, int64_t count)
 {

@@ -14,7 +14,7 @@
 #include "parallel/gather.h"
 #include "remote/remote.h"
 
-/* ---- eval_flags.c: the forms of couplet eval; a flag of another form is wrong use ---- */
+/* ---- eval_flags.c: the forms of couplet eval ---- */
 
 typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_TASKS,
@@ -23,9 +23,9 @@ typedef enum cpl_eval_mode {
     CPL_EVAL_MODE_LIST
 } cpl_eval_mode;
 
-/* Sets the form from --tasks or --task-file, --text, --documents or --list. CPL_ERR_USAGE: no form,
- * two forms, a flag of another form, --samples without --json, MODEL_DIR missing, or too many
- * words. */
+/* Sets the form from --tasks or --task-file, --text, --documents or --list. Fails with
+ * CPL_ERR_USAGE for no form, two forms, a flag of another form, --samples without --json, a missing
+ * MODEL_DIR, and too many words. */
 CPL_NODISCARD cpl_status cpl_eval_mode_of(cpl_eval_mode *form, const cpl_arguments *args);
 
 /* ---- eval_text.c ---- */
@@ -45,7 +45,7 @@ CPL_NODISCARD cpl_status cpl_eval_list(const cpl_selection *selection, const cha
 void cpl_eval_list_task_words(cpl_text *words);
 void cpl_eval_list_profile_words(cpl_text *words);
 
-/* ---- inspect_print.c: the cost before, the tables after ---- */
+/* ---- inspect_print.c: the cost before the work, the tables after it ---- */
 
 /* Prints the expected cost on standard error, before the work begins. `base_bytes`: memory of the
  * program itself, in bytes. */
@@ -61,12 +61,12 @@ CPL_NODISCARD cpl_status cpl_inspect_print_compare(const cpl_coupling_report *re
 
 /* ---- inspect_remote.c: words that name a server ---- */
 
-/* Remote checkpoints of a command; all zero at first. */
+/* Holds the remote checkpoints of a command. It is all zero at first. */
 typedef struct cpl_inspect_remotes {
     const cpl_arguments *args; /* set by the caller; borrowed */
-    cpl_remote **at;           /* (n_words) for words that name a server, else NULL; owned */
+    cpl_remote **at;           /* (n_words) checkpoint of each word, or NULL; owned */
     cpl_log log;               /* warnings while reading */
-    int64_t n_requests;        /* to all servers together, added up by the caller */
+    int64_t n_requests;        /* requests to all servers, added up by the caller */
 } cpl_inspect_remotes;
 
 /* Opens word `i` if it names a server, and sets the origin of the options and the path to open. For
@@ -78,7 +78,7 @@ CPL_NODISCARD cpl_status cpl_inspect_remotes_open(cpl_inspect_remotes *remotes,
 /* Call this after all reports are closed. */
 void cpl_inspect_remotes_close(cpl_inspect_remotes *remotes);
 
-/* CPL_ERR_INPUT if there are too many requests without --yes. */
+/* Fails with CPL_ERR_INPUT if there are too many requests without --yes. */
 CPL_NODISCARD cpl_status cpl_inspect_remotes_limit(const cpl_inspect_remotes *remotes);
 
 /* Refuses a cache in a local checkpoint, since files are written to it. */
@@ -107,9 +107,9 @@ CPL_NODISCARD cpl_status cpl_inspect_remotes_refuse_text(const cpl_arguments *ar
                  .default_value = "2048", .low = 1, .high = 1e9, .unit = "tokens"),                \
         CPL_FLAG("--tokenizer", FILE, "T.json", "Take this tokenizer instead of the folder's.")
 
-/* Sets `*wanted`: --text is given, and then the options and inputs[0], its value. The alphas are
- * those of --alpha, by default 0.5, 1, 2 and 3. CPL_ERR_USAGE if the number of checkpoints is not
- * one. */
+/* Sets `*wanted` to whether --text is given. If it is, sets the options, and inputs[0] to the value
+ * of --text. The alphas are the values of --alpha, by default 0.5, 1, 2 and 3. Fails with
+ * CPL_ERR_USAGE if the number of checkpoints is not one. */
 CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *options,
                                                 const char **inputs, const cpl_arguments *args,
                                                 const cpl_inspect_options *inspect);
@@ -117,7 +117,7 @@ CPL_NODISCARD cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_option
 /* Prints the expected cost on standard error. */
 void cpl_routing_print_cost(const cpl_routing_report *report, const cpl_routing_cost *cost);
 
-/* Prints the tables on standard output. CPL_ERR_MEMORY. */
+/* Prints the tables on standard output. Fails with CPL_ERR_MEMORY without memory. */
 CPL_NODISCARD cpl_status cpl_routing_print(const cpl_routing_report *report);
 
 /* ---- train_summary.c: the table at the end of a run, from the run's own files ---- */

@@ -7,7 +7,7 @@
 #include "cli/terminal/output.h"
 #include "inspect/show/show.h"
 
-/* ---- before ---- */
+/* ---- the expected cost ---- */
 
 cpl_status cpl_routing_options_of(bool *wanted, cpl_routing_options *o, const char **inputs,
                                   const cpl_arguments *args, const cpl_inspect_options *inspect)
