@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "remote/curl_table.h"
 
-/* Returns one part of a URL, to be freed with curl_free; NULL: it has none. */
+/* Returns one part of a URL, to be freed with curl_free, or NULL if the URL has no such part. */
 static char *part_of(const cpl_curl_table *curl, CURLU *url, CURLUPart part)
 {
     char *text = NULL;
@@ -37,7 +37,7 @@ static const char *plain(char out[256], const char *url)
     return out;
 }
 
-/* Returns NULL, or why an address with this scheme and host is not allowed. */
+/* Returns NULL, or the reason why an address with this scheme and host is not allowed. */
 static const char *fault_of(const cpl_curl_table *curl, CURLU *url)
 {
     char *scheme = part_of(curl, url, CURLUPART_SCHEME), *host = part_of(curl, url, CURLUPART_HOST);

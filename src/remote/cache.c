@@ -11,7 +11,7 @@
 
 enum { DIGITS = 16 };
 
-/* The part of a file before the bytes of the range, and the path of the file. */
+/* Holds the part of a file before the bytes of the range, and the path of the file. */
 typedef struct entry {
     cpl_text head; /* the key, and with bytes their hash */
     cpl_text path;
@@ -23,7 +23,7 @@ static void free_entry(entry *e)
     cpl_text_free(&e->path);
 }
 
-/* Sets the entry of a range, which free_entry releases in any case; without the hash. */
+/* Sets the entry of a range, without the hash. free_entry releases the entry in any case. */
 static cpl_status find_entry(entry *e, const char *folder, const cpl_fetch_file *file,
                              uint64_t begin, uint64_t end)
 {
@@ -53,7 +53,7 @@ bool cpl_cache_has(const char *folder, const cpl_fetch_file *file, uint64_t begi
     return has;
 }
 
-/* Returns whether the file has this key, and bytes with the hash that it gives. */
+/* Returns whether the file has the key of the entry, and bytes with the hash in its head. */
 static bool read_entry(entry *e, int descriptor, uint64_t length, void *out, size_t bytes)
 {
     const size_t head = e->head.length + DIGITS + 1;

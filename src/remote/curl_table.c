@@ -11,9 +11,9 @@ enum { OLDEST = 0x075500 }; /* 7.85: CURLOPT_PROTOCOLS_STR, and a thread-safe cu
 static const char file[]   = "libcurl.so.4";
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cpl_curl_table table;
-static char fault[512]; /* "", or why there is none */
+static char fault[512]; /* the reason why the table is missing, or "" */
 
-/* Sets the pointer at `to`; a pointer to data is copied as one to a function, as POSIX has it. */
+/* Sets the pointer at `to`. A pointer to data is copied as one to a function, as POSIX has it. */
 static void find(void *library, const char *name, void *to)
 {
     void *symbol = dlsym(library, name);

@@ -36,8 +36,8 @@ typedef struct cpl_curl_table {
 #undef CPL_CURL_MEMBER
 } cpl_curl_table;
 
-/* Sets the table, which stays for the life of the process. CPL_ERR_IO if there is no libcurl, or
- * one before 7.85; the sentence says what to install. */
+/* Sets the table, which stays for the life of the process. Fails with CPL_ERR_IO if libcurl is
+ * missing or older than 7.85. The sentence says what to install. */
 CPL_NODISCARD cpl_status cpl_curl_table_load(const cpl_curl_table **curl);
 
 #endif /* CPL_REMOTE_CURL_TABLE_H */

@@ -57,7 +57,7 @@ static const char *quote_error(char out[300], const cpl_http_answer *a)
 
 /* ---- time ---- */
 
-/* Returns the least bytes per second of a fetch. Ranges share the line; whole files do not. */
+/* Returns the least bytes per second of a fetch. Ranges share the line, whole files do not. */
 static double least_rate(const cpl_fetch *f)
 {
     return f->out ? (double)LINE_RATE / CPL_HTTP_ACTIVE : LINE_RATE;
@@ -88,7 +88,7 @@ static void watch_fetch(cpl_http_request *t, double seconds)
 
 /* ---- repetition ---- */
 
-/* The fetch goes on after so many seconds, unless its requests have taken too long. */
+/* Continues the fetch after so many seconds, unless its requests have taken too long. */
 static cpl_status repeat_after(cpl_fetch *f, double seconds)
 {
     if (f->spent >= most_seconds(f) - 0.01)
@@ -134,14 +134,14 @@ static cpl_status wait_and_try(cpl_fetch *f)
 {
     const cpl_http_answer *a = &f->request.answer;
     const double now = cpl_seconds_now(), own = backed_off(f->tries);
-    const double seconds = a->retry_after > own ? a->retry_after : own; /* a past date: no wait */
+    const double seconds = a->retry_after > own ? a->retry_after : own; /* a past date: 0 s */
     if (seconds > A_DAY)
         return GIVE_UP(f, "%s asks to wait for more than a day (%ld): try again later",
                        f->request.host, a->code);
     if (seconds > LONGEST_WAIT)
         return GIVE_UP(f, "%s asks to wait %.0f seconds (%ld): try again then", f->request.host,
                        seconds, a->code);
-    /* A server that says it is busy is given more time than one that fails. */
+    /* A busy server is given more time than a server that fails. */
     const bool busy = a->code == 429 || a->code == 503;
     if (f->tries++ >= (busy ? MOST_WAITS : MOST_TRIES))
         return GIVE_UP(f, "%s answered %ld, %d times in a row%s", f->request.host, a->code,
@@ -153,13 +153,13 @@ static cpl_status wait_and_try(cpl_fetch *f)
     return repeat_after(f, seconds);
 }
 
-/* Returns whether redirects led to the address that refused: a kept one, or once a new one. */
+/* Returns whether redirects led to the address that refused: a kept address, or once a new one. */
 static bool may_renew(const cpl_fetch *f)
 {
     return f->remembered ? f->renewals < 2 : f->request.hops > 0 && f->renewals < 1;
 }
 
-/* Forgets the address that refused: a signed URL that has expired. */
+/* Forgets the address that refused, such as a signed URL that has expired. */
 static cpl_status renew_address(cpl_fetch *f)
 {
     cpl_fetch_file *file = f->file;
@@ -173,7 +173,7 @@ static cpl_status renew_address(cpl_fetch *f)
 
 /* ---- bytes ---- */
 
-/* Drops what came of a whole file, and what its first answer said. */
+/* Drops the bytes of a whole file that came, and the facts of its first answer. */
 static void start_over(cpl_fetch *f)
 {
     cpl_text_clear(f->text);
@@ -182,8 +182,8 @@ static void start_over(cpl_fetch *f)
     f->learned = false;
 }
 
-/* Refuses an answer of a file that changed. A whole file of which nobody has read anything is
- * requested again, once. */
+/* Refuses an answer of a file that changed. A whole file that nobody has read yet is requested
+ * again, once. */
 static cpl_status refuse_change(cpl_fetch *f, const char *what)
 {
     if (f->out || !f->learned || f->changed)
@@ -197,10 +197,10 @@ static void remember_address(cpl_fetch *f)
 {
     if (f->remembered || strcmp(f->request.place, f->file->url) == 0) return;
     cpl_free(f->file->moved);
-    f->file->moved = cpl_text_copy(f->request.place); /* without memory: redirected again */
+    f->file->moved = cpl_text_copy(f->request.place); /* NULL: a redirect follows again */
 }
 
-/* Returns how many bytes of the range the file has. */
+/* Returns the number of bytes of the range that the file has. */
 static size_t expected_bytes(const cpl_fetch *f)
 {
     const uint64_t length = f->file->length;
@@ -236,7 +236,7 @@ static cpl_status accept_bytes(cpl_fetch *f)
     return f->got >= expected_bytes(f) ? end_well(f) : try_again(f);
 }
 
-/* The rest of a whole file was requested, and the server sends no ranges. */
+/* Requests a whole file from its start, after the server has sent no range for the rest. */
 static cpl_status read_from_start(cpl_fetch *f)
 {
     f->unresumable = true;
@@ -307,7 +307,8 @@ static cpl_status judge_code(cpl_fetch *f)
                   code / 100 == 3 ? " without a place to go to" : "", says);
 }
 
-/* Decides what an answer means: the fetch has ended, or is repeated. Under the site's lock. */
+/* Decides whether an answer ends the fetch or the request is repeated. The caller holds the site's
+ * lock. */
 static cpl_status judge_answer(cpl_fetch *f)
 {
     const cpl_http_request *t = &f->request;
@@ -327,8 +328,8 @@ static cpl_status judge_answer(cpl_fetch *f)
 
 /* ---- requests ---- */
 
-/* Sets the next request. Its address is the one after redirects, if that is known. Under the
- * lock. */
+/* Sets the next request. Its address is the address after redirects, if that is known. The caller
+ * holds the lock. */
 static cpl_status prepare(cpl_fetch *f, char **url)
 {
     const cpl_fetch_site *site = f->site;

@@ -34,28 +34,28 @@ typedef struct cpl_fetch_site {
     pthread_mutex_t lock;   /* guards the members that change, here and in all files */
     const char *endpoint;   /* address of a hub; NULL: a web server. Texts are borrowed */
     const char *repository; /* "owner/name", with an endpoint; for messages */
-    const char *token;      /* NULL: none */
+    const char *token;      /* may be NULL */
     const cpl_log *log;     /* may be NULL */
-    double patience;        /* seconds that a fetch may take beside those of a slow line */
+    double patience;        /* seconds that a fetch may take beside the seconds of a slow line */
     double notice;          /* seconds after which a fetch that is slower is named */
 
     char *down;             /* the sentence of the first host that could not be reached; owned */
-    bool unreachable_named; /* in a warning */
-    bool tag_named;         /* a missing ETag, in a warning */
+    bool unreachable_named; /* the host was named in a warning */
+    bool tag_named;         /* a missing ETag was named in a warning */
     double slow_named;      /* time of the last warning about a slow fetch */
-    int64_t n_requests;     /* so far, with redirects */
+    int64_t n_requests;     /* requests so far, with redirects */
 } cpl_fetch_site;
 
 /* Holds the facts about a file that are known so far. */
 typedef struct cpl_fetch_file {
     char *path;  /* for messages; owned */
     char *url;   /* the file's own address; owned */
-    char *moved; /* the address after redirects; NULL: none. Owned */
+    char *moved; /* the address after redirects, or NULL; owned */
     bool known;  /* the following members are set */
     uint64_t length;
-    char tag[CPL_HTTP_MAX_TAG];    /* "": the server gives none */
-    char place[256];               /* the host that gave `tag`: that of `moved` */
-    char linked[CPL_HTTP_MAX_TAG]; /* the hub's tag of the content; "": none */
+    char tag[CPL_HTTP_MAX_TAG];    /* "" if the server gives no tag */
+    char place[256];               /* the host of `moved`, which gave `tag` */
+    char linked[CPL_HTTP_MAX_TAG]; /* the hub's tag of the content; may be "" */
 } cpl_fetch_file;
 
 typedef enum cpl_fetch_result {
@@ -68,7 +68,7 @@ typedef enum cpl_fetch_result {
 } cpl_fetch_result;
 
 typedef struct cpl_fetch {
-    /* Set by the caller. */
+    /* The caller sets these members. */
     cpl_fetch_site *site;
     cpl_fetch_file *file;
     uint64_t begin;
@@ -79,24 +79,24 @@ typedef struct cpl_fetch {
     cpl_fetch_result result;
     size_t got; /* bytes of `out` or `text` that are set */
 
-    /* Private to fetch.c and fetch_compare.c. */
+    /* These members are private to fetch.c and fetch_compare.c. */
     cpl_http_request request;
     char tag[CPL_HTTP_MAX_TAG]; /* with `remembered`: file->tag when the request was sent */
     int tries, renewals;
     double not_before, spent; /* time of the next request; seconds of all so far */
-    bool learned;             /* this fetch has set what is known of the file */
+    bool learned;             /* this fetch has set the facts about the file */
     bool changed;             /* the whole file changed while it was read, and was begun again */
     bool unresumable;         /* the server does not send the whole file in parts */
     bool remembered;          /* the request went to file->moved */
     size_t fresh;             /* bytes since the last failure */
 } cpl_fetch;
 
-/* Fetches. CPL_OK if `result` is CPL_FETCH_DONE; else an error whose sentence begins with the path:
- * CPL_ERR_INPUT, CPL_ERR_IO, CPL_ERR_MEMORY. */
+/* Runs the fetch. Returns CPL_OK if `result` is CPL_FETCH_DONE, else CPL_ERR_INPUT, CPL_ERR_IO or
+ * CPL_ERR_MEMORY with an error whose sentence begins with the path. */
 CPL_NODISCARD cpl_status cpl_fetch_run(cpl_fetch *fetch);
 
 /* Compares the answer with the facts about the file. Returns NULL, or the difference. Sets facts
- * that are not known yet, once the answer has a length. Used by fetch.c; in fetch_compare.c. */
+ * that are not known yet, once the answer has a length. fetch_compare.c defines it for fetch.c. */
 const char *cpl_fetch_compare(cpl_fetch *fetch);
 
 void cpl_fetch_file_free(cpl_fetch_file *file);

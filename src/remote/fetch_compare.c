@@ -1,8 +1,8 @@
-/* fetch_compare.c - whether an answer is of the file of the first answer; see fetch.h.
+/* fetch_compare.c - compares an answer with the file of the first answer; see fetch.h.
  *
  * A hub and the hosts that it redirects to have ETags of different forms. The hub's X-Linked-ETag
- * is that of the content, and so is the ETag of bytes that the hub sends itself. The ETag of
- * another host is compared with that of the same host. */
+ * is the tag of the content, and so is the ETag of bytes that the hub sends itself. The ETag of
+ * another host is compared with an earlier ETag of that host. */
 #include <string.h>
 
 #include "remote/address.h"
@@ -10,13 +10,13 @@
 
 #define CHANGED(what) "the file changed in between (" what " is not what it was)"
 
-/* Returns X-Linked-ETag of the hub's redirect; "": absent, or the hub was not asked. */
+/* Returns X-Linked-ETag of the hub's redirect, or "" if it is absent or the hub was not asked. */
 static const char *linked_tag_of(const cpl_fetch *f)
 {
     return f->remembered ? "" : f->request.answer.linked_tag;
 }
 
-/* Returns the hub's tag of the content; "": absent. */
+/* Returns the hub's tag of the content, or "" if it is absent. */
 static const char *hub_tag_of(const cpl_fetch *f)
 {
     const char *endpoint = f->site->endpoint, *linked = linked_tag_of(f);
@@ -25,7 +25,8 @@ static const char *hub_tag_of(const cpl_fetch *f)
     return f->request.answer.tag;
 }
 
-/* Names a server whose tags cannot show every change of a file that is read in ranges; once. */
+/* Warns once about a server whose tags cannot show every change of a file that is read in
+ * ranges. */
 static void name_missing_tag(const cpl_fetch *f)
 {
     const cpl_http_answer *a = &f->request.answer;
@@ -50,8 +51,8 @@ static void learn(cpl_fetch *f)
     name_missing_tag(f);
 }
 
-/* For an answer that was requested at the file's own address, which may lead to another host
- * now. */
+/* Compares the tags of an answer that was requested at the file's own address, which may lead to
+ * another host now. */
 static const char *compare_tags(cpl_fetch *f)
 {
     const char *tag = f->request.answer.tag, *of_hub = hub_tag_of(f);

@@ -23,7 +23,7 @@ enum {
     MOST_HEAD       = 1 << 18 /* bytes of all headers of a request */
 };
 
-/* Set before the first request. */
+/* The table of libcurl, set before the first request. */
 static const cpl_curl_table *curl;
 
 struct cpl_http {
@@ -38,8 +38,8 @@ struct cpl_http {
 
 /* ---- the header of an answer ---- */
 
-/* Returns the value of a header of the newest answer; "": absent or empty, which libcurl may give
- * as "\r". */
+/* Returns the value of a header of the newest answer, or "" if it is absent or empty. libcurl may
+ * give an empty value as "\r". */
 static const char *header(const cpl_http_request *t, const char *name)
 {
     struct curl_header *found;
@@ -59,7 +59,8 @@ static void copy_tag(char out[CPL_HTTP_MAX_TAG], const char *value)
                  (uint64_t)hash.high64, (uint64_t)hash.low64, bytes);
 }
 
-/* Reads a number in digits alone; false: another text, or a number beyond int64. */
+/* Reads a number in digits alone. Returns false for any other text and for a number beyond
+ * int64. */
 static bool read_number(uint64_t *out, const char *value, size_t bytes)
 {
     uint64_t sum = 0;
@@ -73,7 +74,7 @@ static bool read_number(uint64_t *out, const char *value, size_t bytes)
     return bytes > 0;
 }
 
-/* Returns the value of Retry-After in seconds; it is a number of seconds or a date. */
+/* Returns the value of Retry-After, a number of seconds or a date, in seconds. */
 static double seconds_of(const char *value)
 {
     uint64_t seconds;
@@ -83,8 +84,8 @@ static double seconds_of(const char *value)
     return at < 0 ? -1 : at > now ? difftime(at, now) : 0;
 }
 
-/* Sets what the header says. A weak ETag counts as none: it does not promise equal bytes (RFC 9110,
- * 13.1.5). What a redirect before it said of the content is kept. */
+/* Sets the members that the header gives. A weak ETag counts as absent: it does not promise equal
+ * bytes (RFC 9110, 13.1.5). Facts about the content from an earlier redirect are kept. */
 static void read_headers(cpl_http_request *t)
 {
     cpl_http_answer *a = &t->answer;
@@ -142,7 +143,7 @@ static bool whole_fits(const cpl_http_request *t)
     return t->begin == 0 && t->answer.has_length && t->answer.length <= t->bytes;
 }
 
-/* Returns whether libcurl may follow the redirect. Until the next answer there is no code. */
+/* Returns whether libcurl may follow the redirect. The code is 0 until the next answer. */
 static bool accept_redirect(cpl_http_request *t, const char *location)
 {
     char *from     = NULL;
@@ -222,8 +223,8 @@ static size_t receive_body(char *bytes, size_t size, size_t count, void *ctx)
     return t->text && t->text->failed ? 0 : length;
 }
 
-/* libcurl calls this about once a second, and ends the request if the result is not 0. libcurl
- * discards the page of a redirect; its bytes are bounded here. */
+/* Bounds a request. libcurl calls this about once a second, and ends the request if the result is
+ * not 0. libcurl discards the page of a redirect, whose bytes are bounded here. */
 static int watch_request(void *ctx, curl_off_t all, curl_off_t got, curl_off_t up, curl_off_t sent)
 {
     cpl_http_request *t = ctx;
@@ -286,7 +287,7 @@ static bool is_permanent(CURLcode code)
 {
     return code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
            code == CURLE_SSL_CACERT_BADFILE || code == CURLE_WEIRD_SERVER_REPLY ||
-           code == CURLE_FAILED_INIT || code == CURLE_OUT_OF_MEMORY; /* a long header, too */
+           code == CURLE_FAILED_INIT || code == CURLE_OUT_OF_MEMORY; /* also for a long header */
 }
 
 static bool is_certificate(CURLcode code)
@@ -295,8 +296,8 @@ static bool is_certificate(CURLcode code)
            code == CURLE_SSL_CERTPROBLEM || code == CURLE_SSL_INVALIDCERTSTATUS;
 }
 
-/* Sets end and error of a request that libcurl ended. `words`: its own, in which a proxy's password
- * may stand. A proxy is refused before anything is sent, at every try. */
+/* Sets end and error of a request that libcurl ended. `words` is libcurl's text, in which a proxy's
+ * password may stand. A proxy is refused before anything is sent, at every try. */
 static void set_failure(cpl_http_request *t, CURLcode code, char *words)
 {
     const bool proxy = strncmp(words, "Unsupported proxy", strlen("Unsupported proxy")) == 0;
@@ -346,7 +347,8 @@ static void finish_request(cpl_http_request *t, CURLcode code, char *words)
 
 /* ---- handles ---- */
 
-/* Waits for a change, at most the given seconds and at most one; under the lock. */
+/* Waits for a change, at most the given seconds and at most one second. The caller holds the
+ * lock. */
 static void wait_a_while(cpl_http *http, double seconds)
 {
     struct timespec until;
@@ -362,7 +364,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* Sets the handle once the request may be sent, or `end`. A hold that begins later than that,
+/* Sets the handle once the request may be sent, or `end`. A hold that begins after that time,
  * before this thread runs again, does not count: requests that waited for the same time are sent
  * together. */
 static void take_handle(cpl_http *http, cpl_http_request *t)
@@ -431,7 +433,7 @@ double cpl_http_hold(cpl_http *http, double until)
     return before;
 }
 
-/* ---- all of them ---- */
+/* ---- all requests ---- */
 
 cpl_status cpl_http_start(cpl_http **out, int stall_seconds)
 {

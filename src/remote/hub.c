@@ -36,7 +36,7 @@ static char *copy_of(const char *from, size_t length)
     return copy;
 }
 
-/* Returns true for letters, digits, '-', '_' and '.', of which the last two are not alone. */
+/* Returns true for a name of letters, digits, '-', '_' and '.' that does not begin with '.'. */
 static bool is_name(const char *name, size_t length)
 {
     static const char allowed[] =
@@ -74,7 +74,7 @@ static void decode(char *text)
     *to = '\0';
 }
 
-/* No part of a path may be empty, "." or "..", and no byte a control character. */
+/* Returns whether no part of a path is empty, "." or "..", and no byte a control character. */
 static bool is_path(const char *path)
 {
     for (const char *c = path; *c; c++)
@@ -89,7 +89,7 @@ static bool is_path(const char *path)
     return true;
 }
 
-/* Returns whether the text names a commit; false for NULL. */
+/* Returns whether the text, which may be NULL, names a commit. */
 static bool is_commit(const char *text)
 {
     return text && strlen(text) == COMMIT && strspn(text, "0123456789abcdef") == COMMIT;
@@ -137,7 +137,7 @@ static cpl_status parse_repository(cpl_hub_place *place, const char *word)
 
 static const char default_endpoint[] = "https://huggingface.co";
 
-/* Returns the path of a URL of the public hub, from "OWNER/NAME" on; NULL for another host. */
+/* Returns the path of a URL of the public hub, from "OWNER/NAME" on, or NULL for another host. */
 static const char *below_hub(const char *url)
 {
     static const char *const hosts[] = {default_endpoint, "https://www.huggingface.co",
@@ -149,8 +149,8 @@ static const char *below_hub(const char *url)
     return NULL;
 }
 
-/* Returns whether files of a revision are below this part of a page's path. Others are discussions
- * and the like. */
+/* Returns whether files of a revision are below this part of a page's path. Other parts show
+ * discussions and the like. */
 static bool shows_files(const char *kind)
 {
     static const char *const kinds[] = {"tree/", "blob/", "resolve/", "raw/"};
@@ -159,8 +159,8 @@ static bool shows_files(const char *kind)
     return false;
 }
 
-/* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER"; nothing if `page` is
- * neither. It is cut into its parts. */
+/* Appends the word for "OWNER/NAME" or "OWNER/NAME/tree/REVISION/FOLDER", if `page` has a NAME.
+ * Cuts `page` into its parts. */
 static void append_word(cpl_text *out, char *page)
 {
     char *name = strchr(page, '/'), *kind = name ? strchr(name + 1, '/') : NULL;
@@ -244,7 +244,7 @@ void cpl_hub_list_url(cpl_text *out, const cpl_hub_place *place)
 
 /* ---- the list of files ---- */
 
-/* Sets the revision to the commit, if the list names one: a push in between then mixes no
+/* Sets the revision to the commit, if the list names one, so that a push in between mixes no
  * versions. */
 static cpl_status take_commit(cpl_hub_place *place, bool *has_commit, const json_t *list)
 {
@@ -288,7 +288,8 @@ done:
 
 /* ---- the token ---- */
 
-/* Takes the first line, without blanks around it; NULL if nothing is left. */
+/* Sets `token` to the first line that is not blank, without blanks around it, if there is such a
+ * line. */
 static cpl_status take_token(char **token, const char *text, const char *where)
 {
     text += strspn(text, " \t\r\n");
@@ -312,7 +313,7 @@ static cpl_status read_token(char **token, const char *path)
     return status;
 }
 
-/* Appends the folder in which a hub's client keeps its things; nothing if no variable says it. */
+/* Appends the folder of a hub's client, if a variable gives it. */
 static void append_home(cpl_text *out)
 {
     const char *hf = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");

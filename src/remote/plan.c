@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 
-/* Indices of the ranges that may still grow, the one that grew last first. */
+/* Holds indices of the ranges that may still grow, the one that grew last first. */
 typedef struct lanes {
     int64_t at[CPL_REMOTE_LANES];
     int count;

@@ -1,4 +1,4 @@
-/* plan.h - which ranges of files are requested, so that the pieces that will be read are there.
+/* plan.h - chooses the ranges of files to request for the pieces that will be read.
  *
  * Room: remote. Arithmetic alone: no connection, no thread.
  * Merging: pieces of one file become one range if at most `gap` bytes lie between them and the
@@ -20,7 +20,7 @@ typedef enum cpl_remote_state {
     CPL_REMOTE_WAITING,   /* not requested yet */
     CPL_REMOTE_REQUESTED, /* being fetched, or being read from the cache */
     CPL_REMOTE_READY,     /* `out` is set */
-    CPL_REMOTE_FAILED,    /* `status` and `sentence` say why */
+    CPL_REMOTE_FAILED,    /* `status` and `sentence` hold the error */
     CPL_REMOTE_SPENT      /* read, and `out` is freed */
 } cpl_remote_state;
 
@@ -31,19 +31,19 @@ typedef struct cpl_remote_range {
     uint64_t wanted;     /* bytes of its pieces, each as often as it will be read */
 
     cpl_remote_state state;
-    bool kept;          /* in the cache of an earlier run */
+    bool kept;          /* the cache of an earlier run has it */
     uint64_t taken;     /* bytes read so far */
     int readers;        /* threads that wait for it or copy from it */
     unsigned char *out; /* [end - begin], or NULL; owned */
     size_t got;         /* bytes of `out` that the file has */
     int result;         /* cpl_fetch_result */
     cpl_status status;
-    char *sentence; /* why it failed; NULL: no memory. Owned */
+    char *sentence; /* error of the failure, or NULL without memory; owned */
 } cpl_remote_range;
 
 /* Holds the ranges of a plan. An empty one is all zero. */
 typedef struct cpl_remote_plan {
-    cpl_remote_range *ranges; /* (count) in the order in which they are needed first */
+    cpl_remote_range *ranges; /* (count) in the order of first use */
     int64_t count, room;
     int64_t first; /* all ranges before this one are spent */
     double bytes;  /* bytes of all ranges */
@@ -55,8 +55,8 @@ CPL_NODISCARD cpl_status cpl_remote_plan_make(cpl_remote_plan *plan,
                                               uint64_t most);
 void cpl_remote_plan_free(cpl_remote_plan *plan);
 
-/* Returns the first range of the plan that holds the byte `offset` of the source and is not spent;
- * NULL: none. Sets `until` to the end of the bytes from `offset` on for which that answer holds, at
+/* Returns the first range of the plan that holds the byte `offset` of the source and is not spent,
+ * or NULL. Sets `until` to the end of the bytes from `offset` on for which this result holds, at
  * most `end`. */
 cpl_remote_range *cpl_remote_plan_find(cpl_remote_plan *plan, uint64_t *until,
                                        const cpl_source *source, uint64_t offset, uint64_t end);

@@ -1,5 +1,5 @@
 /* ranges.c - ranges of files: fetched in advance by workers, in the order in which they are needed,
- * and given to those who read; see internal.h */
+ * and given to readers; see internal.h */
 #include <inttypes.h>
 #include <malloc.h>
 #include <signal.h>
@@ -20,10 +20,10 @@ enum {
     MOST_STEP  = 1 << 22
 };
 
-/* Ranges this many bytes before the one that is read are not expected to be read any more. */
+/* Ranges this many bytes before the current range are not expected to be read any more. */
 static const uint64_t FAR_BEHIND = 4 * (uint64_t)CPL_REMOTE_BUFFER;
 
-/* A file whose header takes more is not read on: its server may have no end. */
+/* A file whose header is longer is not read further: its server may send without end. */
 static const uint64_t MOST_HEAD = UINT64_C(1) << 28;
 
 static uint64_t length_of(const cpl_remote_range *range)
@@ -46,11 +46,11 @@ static void free_bytes(cpl_remote *r, cpl_remote_range *range)
     pthread_cond_broadcast(&r->changed);
 }
 
-/* Keeps a range in the cache; the lock is released meanwhile. A cache that cannot be written is
- * named once. */
+/* Keeps a range in the cache. The lock is released meanwhile. A cache that cannot be written is
+ * named in one warning. */
 static void keep_range(cpl_remote *r, const cpl_remote_file *file, const cpl_remote_range *range)
 {
-    const cpl_fetch_file facts = file->facts; /* as they are now */
+    const cpl_fetch_file facts = file->facts; /* a copy, since the lock is released */
     pthread_mutex_unlock(&r->site.lock);
     const cpl_status status =
         cpl_cache_store(r->cache, &facts, range->begin, range->end, range->out);
@@ -60,7 +60,7 @@ static void keep_range(cpl_remote *r, const cpl_remote_file *file, const cpl_rem
     if (r->site.log) cpl_log_warn(r->site.log, "nothing more is kept: %s", cpl_last_error());
 }
 
-/* Fetches a range, or loads it from the cache; the lock is released meanwhile. */
+/* Fetches a range, or loads it from the cache. The lock is released meanwhile. */
 static void fetch_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *range)
 {
     const cpl_fetch_file facts = file->facts;
@@ -105,7 +105,7 @@ static bool is_full(const cpl_remote *r, const cpl_remote_range *range)
     return r->held && r->held + length_of(range) > CPL_REMOTE_BUFFER;
 }
 
-/* Returns the next range of the plan, if it fits into the buffer; NULL: none now. */
+/* Returns the next range of the plan if it fits into the buffer, or NULL for now. */
 static cpl_remote_range *next_planned(cpl_remote *r)
 {
     const cpl_remote_plan *plan = &r->plan;
@@ -114,8 +114,8 @@ static cpl_remote_range *next_planned(cpl_remote *r)
     return &plan->ranges[r->next];
 }
 
-/* Returns the range to fetch next, and its file: the oldest first bytes that are wanted, else the
- * next range of the plan. NULL: none now. */
+/* Returns the range to fetch next, or NULL for now, and sets its file. First bytes that are wanted
+ * come first, the oldest before others, then the next range of the plan. */
 static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
 {
     cpl_remote_range *head = NULL;
@@ -146,9 +146,9 @@ static void *fetch_ranges(void *ctx)
     return NULL;
 }
 
-/* Starts the workers, with all signals blocked; under the lock. If none starts, readers fetch. The
- * memory of a range is mapped by itself, because it is freed by another thread: malloc would keep
- * it for the worker. */
+/* Starts the workers, with all signals blocked. The caller holds the lock. If no worker starts,
+ * readers fetch. The memory of a range is mapped by itself, because it is freed by another thread:
+ * malloc would keep it for the worker. */
 static void start_workers(cpl_remote *r)
 {
     sigset_t all, before;
@@ -184,8 +184,8 @@ static bool is_coming(cpl_remote *r, const cpl_remote_range *range)
     return next && next <= range;
 }
 
-/* Makes room in a full buffer, which may hold ranges of layers that were left out. If such a
- * range is read later, it is fetched again. */
+/* Makes room in a full buffer, which may hold ranges of layers that were left out. A dropped range
+ * that is read later is fetched again. */
 static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
 {
     uint64_t distance = 0;
@@ -199,7 +199,7 @@ static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
     }
 }
 
-/* Waits until the range is ready or has failed; fetches it if no worker will. */
+/* Waits until the range is ready or has failed. Fetches the range itself if no worker will. */
 static void await_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *range)
 {
     while (range->state < CPL_REMOTE_READY) {
@@ -212,7 +212,7 @@ static void await_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *
     }
 }
 
-/* Copies bytes of a range when it is ready; the lock is released meanwhile. */
+/* Copies bytes of a range when the range is ready. The lock is released meanwhile. */
 static cpl_status copy_range(cpl_remote *r, cpl_remote_range *range, void *out, size_t bytes,
                              uint64_t offset)
 {

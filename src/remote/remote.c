@@ -13,12 +13,11 @@
 #include "remote/internal.h"
 
 enum {
-    LIST_BYTES = 1 << 23, /* most bytes of a list of files: 130,000 names of usual length */
-    JSON_BYTES = 1 << 25, /* most bytes of a file read as a whole: DeepSeek-V3's index has 9 MB */
-    JSON_VALUES =
-        1 << 21,       /* most values of it; DeepSeek-V3's index has 92,000, of about 80 bytes */
-    MOST_FILES = 4096, /* most files of a checkpoint */
-    AHEAD      = 64    /* files whose first bytes are fetched before they are opened */
+    LIST_BYTES  = 1 << 23, /* most bytes of a list of files: 130,000 names of usual length */
+    JSON_BYTES  = 1 << 25, /* most bytes of a file read as a whole: DeepSeek-V3's index has 9 MB */
+    JSON_VALUES = 1 << 21, /* most values of such a file; the index has 92,000 of about 80 bytes */
+    MOST_FILES  = 4096,    /* most files of a checkpoint */
+    AHEAD       = 64       /* files whose first bytes are fetched before they are opened */
 };
 
 static cpl_remote *remote_of(const cpl_origin *origin)
@@ -79,7 +78,7 @@ static cpl_status refuse_unlisted(const cpl_remote *r, const char *path)
 
 /* ---- files ---- */
 
-/* Sets the record of the file; a new one if the path is new. */
+/* Sets the record of the file, a new record if the path is new. */
 static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *path)
 {
     cpl_text url = {0};
@@ -107,7 +106,7 @@ static cpl_status find_file(cpl_remote_file **out, cpl_remote *r, const char *pa
 }
 
 /* Sets whether the file exists, and its record if the hub lists it or the server was asked. One
- * thread opens files; any number may read them. */
+ * thread opens files. Any number may read them. */
 static cpl_status find_there(cpl_remote_file **file, bool *there, const cpl_origin *origin,
                              const char *path)
 {
@@ -135,8 +134,8 @@ static const char *sentence_of(const cpl_remote_file *file)
     return file->head.sentence ? file->head.sentence : "out of memory";
 }
 
-/* Buckets that may not be listed answer 403 for what they do not have. The file counts as absent if
- * another one of the folder can be read. */
+/* Decides whether a denied file is absent. Buckets that may not be listed answer 403 for absent
+ * files. The file counts as absent if another file of the folder can be read. */
 static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
 {
     static const char *const others[] = {"config.json", "params.json", "model.safetensors"};
@@ -150,7 +149,7 @@ static cpl_status judge_denied(cpl_remote *r, const cpl_remote_file *file)
     return CPL_OK;
 }
 
-/* Finds out whether a file exists that is not required. */
+/* Finds out whether an optional file exists. */
 static cpl_status exists(const cpl_origin *origin, bool *there, const char *path)
 {
     cpl_remote_file *file = NULL;
@@ -181,8 +180,8 @@ static void close_source(cpl_source *source)
     cpl_free(source);
 }
 
-/* Has the first bytes fetched of the files that will be opened next. An error of such a file is
- * told when it is opened. */
+/* Requests the first bytes of the files that will be opened next. An error of such a file is
+ * reported when the file is opened. */
 static void look_ahead(cpl_remote *r, const char *path)
 {
     const bool expected =
@@ -221,7 +220,8 @@ static cpl_status open_source(const cpl_origin *origin, cpl_source **out, const 
     return CPL_OK;
 }
 
-/* A file read as a whole is JSON: it has at most one value more than these signs. */
+/* Refuses a file with too many values. The file is JSON, which has at most one value more than
+ * these signs. */
 static cpl_status bound_values(const char *path, const cpl_text *text)
 {
     int64_t values = 0;
@@ -282,7 +282,7 @@ static void expect(const cpl_origin *origin, const cpl_strings *paths)
     cpl_remote *r     = remote_of(origin);
     cpl_status status = CPL_OK;
     for (int64_t i = 0; i < paths->count && i < MOST_FILES && status == CPL_OK; i++)
-        status = cpl_paths_add(&r->expected, paths->at[i]); /* without memory: fewer */
+        status = cpl_paths_add(&r->expected, paths->at[i]); /* without memory the list is shorter */
 }
 
 static cpl_status set_plan(const cpl_origin *origin, cpl_origin_plan *plan,
@@ -296,7 +296,7 @@ static const cpl_origin_ops origin_ops = {open_source, read_file, exists,  list,
 
 /* ---- opening ---- */
 
-/* Reads the list of the repository's files. A folder that the user names has at least one. */
+/* Reads the list of the repository's files. A folder that the user names has at least one file. */
 static cpl_status read_list(cpl_remote *r)
 {
     cpl_status status = CPL_OK;
@@ -330,7 +330,7 @@ done:
     return status;
 }
 
-/* Sets the root: the word, or what precedes the last '/' of a file. */
+/* Sets the root: the word, or the part before the last '/' of a file. */
 static cpl_status set_root(cpl_remote *r)
 {
     r->root = cpl_text_copy(r->word);

@@ -7,7 +7,7 @@
  * Paths: a path of the origin is the user's word without '/' at its end, and for a file in it '/'
  *   and the file's name. The address of a page of the hub becomes its hf:// word. A word that ends
  *   in .safetensors, .gguf or .json is a file, any other a folder.
- * Thread safety: one thread opens files, any number may read them. Sixteen threads of its own fetch
+ * Thread safety: one thread opens files, any number may read them. Sixteen further threads fetch
  *   in advance. */
 #ifndef CPL_REMOTE_REMOTE_H
 #define CPL_REMOTE_REMOTE_H
@@ -27,8 +27,8 @@ static inline bool cpl_remote_is(const char *word)
            strncmp(word, "http://", 7) == 0;
 }
 
-/* Returns the part OWNER/NAME of a word that names a local file but may mean a model of the hub;
- * NULL: none. An address without https:// is such a word too. */
+/* Returns the part OWNER/NAME of a word that names a local file but may mean a model of the hub, or
+ * NULL. An address without https:// is such a word too. */
 static inline const char *cpl_remote_repository(const char *word)
 {
     static const char allowed[] =
@@ -48,7 +48,7 @@ static inline const char *cpl_remote_repository(const char *word)
 CPL_NODISCARD cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
                                          const cpl_log *log);
 
-/* Closes the checkpoint. All sources of its origin must be closed before. NULL: nothing to do. */
+/* Closes the checkpoint. All sources of its origin must be closed before. `remote` may be NULL. */
 void cpl_remote_close(cpl_remote *remote);
 
 /* Return the path of the checkpoint, and its origin. Both live as long as `remote`. */

@@ -1,4 +1,4 @@
-/* remote_disabled.c - see remote.h; linked in its place by a build without libcurl */
+/* remote_disabled.c - takes the place of remote.c in a build without libcurl; see remote.h */
 #include "remote/remote.h"
 
 cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache,
