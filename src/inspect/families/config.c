@@ -41,7 +41,7 @@ static void add_level(cpl_moe_config *out, const json_t *level)
         out->levels[out->n_levels++] = level;
 }
 
-/* Adds the objects in which keys are looked up: the top level, then these. */
+/* Adds the objects in which keys are looked up: the top level, then the objects at `paths`. */
 static void find_levels(cpl_moe_config *out, const json_t *config)
 {
     static const char *const paths[] = {"text_config", "language_config", "llm_config",
@@ -142,7 +142,8 @@ static void find_gguf_family(cpl_moe_config *out, const json_t *config)
     out->family_name = out->family ? out->family->model_types : out->model_type;
 }
 
-/* Sets the model type of the top level; if that is in no row, the first nested one in a row. */
+/* Sets the model type of the top level, or the first nested model type that is in a row if the top
+ * level's is in no row. */
 static void find_family(cpl_moe_config *out, const json_t *config)
 {
     if (out->is_gguf) {
@@ -312,7 +313,8 @@ static const char *others_too(cpl_pool *pool, int64_t others)
     return others ? cpl_pool_printf(pool, " (so in %" PRId64 " more layers)", others) : "";
 }
 
-/* Adds one sentence on the first layer where they disagree, and how many others do. */
+/* Adds one sentence on the first layer where config and shapes disagree, and the number of
+ * others. */
 static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config, figure what)
 {
     const cpl_moe_layer *first = NULL;
@@ -338,7 +340,7 @@ static void note_figure(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *
                                   found(first, what), more));
 }
 
-/* No token can go to more experts than the router has rows; identity experts are among them. */
+/* Adds a note if K is larger than the number of the router's rows, identity experts included. */
 static void note_K(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config)
 {
     const cpl_moe_layer *first = NULL;

@@ -1,7 +1,7 @@
 /* families.c - the map of a checkpoint's MoE layers.
  *
- * Tensors are sorted by name. Those of one layer begin alike, so that one pass over them finds the
- * layers, and everything takes n log n. */
+ * Tensors are sorted by name. The names of one layer's tensors begin alike, so that one pass finds
+ * the layers. The whole takes n log n. */
 #include "inspect/families/families.h"
 
 #include <inttypes.h>
@@ -11,8 +11,9 @@
 #include "base/arena.h"
 #include "inspect/families/internal.h"
 
-/* Tensors [first, first + count) of the sorted list: all of one layer, whose names begin with the
- * same `prefix` bytes, of which `base` are those before the layer's number. */
+/* Describes the tensors [first, first + count) of the sorted list, which belong to one layer. Their
+ * names begin with the same `prefix` bytes. The first `base` of these bytes precede the layer's
+ * number. */
 typedef struct group {
     int64_t first, count, layer;
     size_t prefix, base;
@@ -30,8 +31,8 @@ typedef struct map_builder {
     group *groups;              /* (n_groups) */
     int64_t n_groups;
     cpl_name_match *matches; /* the matches of one layer; room for all tensors */
-    bool two_parts;          /* encoder and decoder */
-    int patterns_used[2];    /* router and gates of the first layer with figures */
+    bool two_parts;          /* the model has encoder and decoder */
+    int patterns_used[2];    /* patterns of router and gates of the first layer with figures */
     int64_t n_mtp_named;     /* multi-token-prediction layers by their name */
 } map_builder;
 
@@ -55,7 +56,8 @@ static const char *name_at(const map_builder *m, int64_t i)
     return m->tensors[i]->name;
 }
 
-/* Counts the bytes of "mtp.layers.0." in a name of multi-token prediction; 0 if without number. */
+/* Returns the number of bytes of "mtp.layers.0." in a name of multi-token prediction, or 0 if the
+ * name has no number. */
 static size_t mtp_prefix(const char *name)
 {
     size_t at = 0;
@@ -179,7 +181,7 @@ static cpl_layer_names read_names(map_builder *m, const group *here)
     return names;
 }
 
-/* Adds the layer. False if it has no experts. */
+/* Adds the layer. Returns false if it has no experts. */
 static bool make_layer(map_builder *m, const group *here)
 {
     cpl_layer_names names     = read_names(m, here);
@@ -200,7 +202,7 @@ static bool same_base(const map_builder *m, const group *a, const group *b)
     return a->base == b->base && strncmp(name_at(m, a->first), name_at(m, b->first), a->base) == 0;
 }
 
-/* Returns whether the layer is one of multi-token prediction by its number. */
+/* Returns whether the layer's number makes it a layer of multi-token prediction. */
 static bool is_beyond(const map_builder *m, const group *here)
 {
     return !m->two_parts && m->config.n_layers > 0 && here->layer >= m->config.n_layers;
@@ -239,7 +241,7 @@ static void make_layers(map_builder *m)
     qsort(m->map->layers, (size_t)m->map->n_layers, sizeof *m->map->layers, by_number);
 }
 
-/* ---- faults of the whole ---- */
+/* ---- faults of the checkpoint ---- */
 
 #define SAY(m, format, ...)                                                                        \
     cpl_pool_printf((m)->pool, "%s: " format, (m)->document->path, __VA_ARGS__)
@@ -306,8 +308,8 @@ static void add_fault(map_builder *m, const char *fault)
     if (fault) m->map->faults[m->map->n_faults++] = fault;
 }
 
-/* One part of a model has a layer once: two of a number are two models, or a model and something of
- * its shape. */
+/* Returns the fault of a part of the model that has a layer twice, or NULL. Two layers of one
+ * number are two models, or a model and something of its shape. */
 static const char *find_twice(const map_builder *m, const cpl_moe_layer *a, const cpl_moe_layer *b)
 {
     if (a->layer != b->layer || part_rank(a) != part_rank(b)) return NULL;
@@ -318,7 +320,7 @@ static const char *find_twice(const map_builder *m, const cpl_moe_layer *a, cons
 }
 
 /* Sets the map's faults: `first` alone, or the faults of the layers. Returns whether the whole
- * checkpoint has one. */
+ * checkpoint has a fault. */
 static bool find_faults(map_builder *m, const char *first)
 {
     cpl_moe_map *map = m->map;
@@ -348,7 +350,7 @@ cpl_status cpl_moe_map_fail(const cpl_moe_map *map)
                     map->n_faults - i);
 }
 
-/* ---- the whole ---- */
+/* ---- the map ---- */
 
 static const char *first_word(map_builder *m, const char *words)
 {

@@ -1,4 +1,4 @@
-/* families.h - where a published MoE checkpoint keeps its routers and the gates of its experts.
+/* families.h - routers and experts' gates of published MoE checkpoints.
  *
  * Room:    inspect/families. The list of families is families.def, once: to add a family is to add
  *          a row. The room opens and reads no file, and calls functions of base alone
@@ -16,9 +16,9 @@
  * scale[r / block_rows][c / block_cols]. */
 typedef struct cpl_stored_matrix {
     const cpl_stored *weight;
-    cpl_format format;       /* the numbers' format: weight->format, or the scheme's format of the
+    cpl_format format;       /* format of the numbers: weight->format, or the scheme's format of the
                                 bytes (gpt-oss's U8 blocks: F4_PAIR) */
-    const cpl_stored *scale; /* or NULL */
+    const cpl_stored *scale; /* may be NULL */
     cpl_format scale_format;
     int64_t block_rows, block_cols; /* numbers that share a scale */
 } cpl_stored_matrix;
@@ -35,10 +35,10 @@ typedef enum cpl_gate_layout {
 typedef struct cpl_moe_layer {
     const char *part;   /* "encoder", "decoder", or "" */
     const char *prefix; /* prefix of its tensors' names: "model.layers.3." */
-    int64_t layer;      /* the number in the prefix */
-    const char *skip;   /* why the layer has no figures, or NULL: "hash-routed: ..." */
+    int64_t layer;      /* number of the layer in the prefix */
+    const char *skip;   /* reason why the layer has no figures, or NULL: "hash-routed: ..." */
     const char *fault;  /* a sentence that names file and tensor, or NULL */
-    bool refused;       /* the fault is one of the whole checkpoint */
+    bool refused;       /* the fault concerns the whole checkpoint */
     const char *note;   /* a remark for the reader, or NULL: "its experts have no gate: ..." */
     bool comparable;    /* router and experts read the same vector: M has a meaning */
     bool biased;        /* the router or the gates have biases, which are left out */
@@ -51,27 +51,27 @@ typedef struct cpl_moe_layer {
 
     cpl_gate_layout layout;
     int64_t width;                     /* A; equal to D if the gates have the tensor alone */
-    bool interleaved;                  /* the gate is every other one of A, from the first on */
-    bool second;                       /* the gate is the last D of A; else the first D */
+    bool interleaved;                  /* the gate is every second of the A, the first included */
+    bool second;                       /* the gate is the last D of A, not the first D */
     const cpl_stored_matrix *matrices; /* (n_matrices) */
     int64_t n_matrices;                /* n, or 1 for a stack */
 } cpl_moe_layer;
 
 typedef struct cpl_moe_map {
-    const char *family; /* the model_type: "mixtral"; of GGUF the first one of the row; "" if it is
+    const char *family;    /* the model_type: "mixtral"; for GGUF the first of the row; "" if it is
                               not given */
-    const char *title;  /* "Mixtral"; for sentences; of an unlisted one its model_type, or
+    const char *title;     /* title for sentences: "Mixtral"; if unlisted, the model_type, or
                               "family not given" */
-    bool guessed;       /* no row has the model type: read by the rules of names and shapes */
-    const char *guess;  /* if guessed, a sentence on the tensors used as router and gates */
+    bool guessed;          /* no row has the model type: read by the rules of names and shapes */
+    const char *guess;     /* if guessed, a sentence on the tensors used as router and gates */
     cpl_moe_layer *layers; /* (n_layers), by part (encoder first), then by number */
     int64_t n_layers;
     int64_t n_dense; /* layers without routed experts */
     int64_t n_mtp;   /* multi-token-prediction layers, left out */
-    char **notes;    /* (n_notes) sentences on the whole checkpoint: where shapes and config
-                             disagree, ... */
+    char **notes;    /* (n_notes) sentences on the whole checkpoint: differences of shapes
+                             and config, ... */
     int64_t n_notes;
-    const char **faults; /* (n_faults) every fault, a sentence: the whole's, then the layers' */
+    const char **faults; /* (n_faults) all faults as sentences: the map's, then the layers' */
     int64_t n_faults;
     void *memory; /* inner: owns all of the above */
 } cpl_moe_map;
@@ -83,19 +83,19 @@ typedef struct cpl_moe_document {
     const char *path; /* the checkpoint's, for sentences */
 } cpl_moe_document;
 
-/* Sets `map` from names, types and shapes of (count) tensors and the document alone, which must
- * outlive it. Of a tensor name, type_name, format, rank, shape, n_elements, path, fault, slice and
- * n_slices are used. A fault of one layer only is its `fault` too, and the map is set.
- * CPL_ERR_INPUT, and a map of `faults` alone, which must be freed: there are no MoE layers; a part
- * of the model has a layer twice; the tensors are the moments of an optimizer; the quantisation
- * cannot be read (the sentence names it); or names, shapes and config do not decide between two
- * readings. */
+/* Sets `map` from the document, and from names, types and shapes of (count) tensors, which must
+ * outlive it. The members name, type_name, format, rank, shape, n_elements, path, fault, slice and
+ * n_slices of a tensor are used. A fault of one layer is also the `fault` of the layer, and the map
+ * is set. Fails with CPL_ERR_INPUT, and a map of `faults` alone, which must be freed, if there are
+ * no MoE layers, if a part of the model has a layer twice, if the tensors are the moments of an
+ * optimizer, if the quantisation cannot be read (the sentence names it), or if names, shapes and
+ * config do not decide between two readings. */
 CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored tensors[],
                                           int64_t count, const cpl_moe_document *document);
-void cpl_moe_map_free(cpl_moe_map *map); /* all zero: nothing to do */
+void cpl_moe_map_free(cpl_moe_map *map); /* the map may be all zero */
 
-/* Fails with CPL_ERR_INPUT and the map's faults, of which it has at least one: up to three, and the
- * number of the others. */
+/* Fails with CPL_ERR_INPUT and a sentence of up to three of the map's faults, of which there must
+ * be one or more, and the number of the others. */
 CPL_NODISCARD cpl_status cpl_moe_map_fail(const cpl_moe_map *map);
 
 /* Lists facts of a family that names and shapes of its tensors do not give. */
@@ -104,8 +104,8 @@ typedef enum cpl_family_flag {
     CPL_FLAG_ZERO_EXPERTS = 1 << 0,
     /* the router has further rows, for shared experts */
     CPL_FLAG_SHARED_ROWS = 1 << 1,
-    /* the second half of the experts, and the second numbers of lists in the config, are those for
-     * pictures; router stored [d,n] if shapes do not decide */
+    /* the second half of the experts, and the second numbers of lists in the config, are for
+     * pictures; the router is stored [d,n] if shapes do not decide */
     CPL_FLAG_VISION_HALF = 1 << 2,
     /* matrices may be stored [in,out], and so is the router if shapes do not decide and gate and up
      * share a tensor */
@@ -126,7 +126,7 @@ typedef struct cpl_family {
     const char *title;
     const char *gguf;   /* general.architecture of its GGUF files, separated by spaces */
     const char *router; /* suffixes after the layer's prefix, separated by spaces */
-    const char *gate;   /* the same for the gates, with layouts; {e} is the expert's number */
+    const char *gate;   /* suffixes of the gates, with layouts; {e} is the expert's number */
     unsigned flags;     /* cpl_family_flag, joined by | */
 } cpl_family;
 

@@ -1,4 +1,4 @@
-/* fit.c - how the tensors of one MoE layer fit together: n, d, D, and which axis is which. */
+/* fit.c - fit of the tensors of one MoE layer: n, d, D, and the meaning of each axis. */
 #include "inspect/families/internal.h"
 
 #include <inttypes.h>
@@ -105,7 +105,7 @@ static bool check_n(cpl_layer_builder *f)
 
 /* ---- the gates' orientation and D ---- */
 
-/* Returns the width of the vector that latent experts read; 0 if it is unknown. */
+/* Returns the width of the vector that latent experts read, or 0 if it is unknown. */
 static int64_t latent_width(const cpl_layer_builder *f)
 {
     int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
@@ -132,8 +132,8 @@ static void misfit(cpl_layer_builder *f)
 
 /* ---- a stack, or gate and up, with two axes of length d ---- */
 
-/* Returns whether `beside` is the down projection of the experts, which is stored the same way
- * round: with gate and up in columns it is [D,d], else [d,D]. */
+/* Returns whether `beside` is the down projection of the experts. It is [D,d] if gate and up are in
+ * columns, else [d,D]. */
 static bool is_down(const cpl_layer_builder *f, const cpl_stored *beside, bool *columns)
 {
     int64_t d = f->layer->d, D = d / 2;
@@ -145,9 +145,9 @@ static bool is_down(const cpl_layer_builder *f, const cpl_stored *beside, bool *
     return *columns || (last[0] == d && last[1] == D);
 }
 
-/* Sets says[0] to a tensor that shows that the rows of a gate are rows, says[1] to one for columns:
- * the scales, if there is one for each row or column, and the down projection in the module of gate
- * and up. */
+/* Sets says[0] to a tensor that shows that the rows of a gate are rows, says[1] to a tensor that
+ * shows that they are columns. Such tensors are the scales, if there is one for each row or column,
+ * and the down projection in the module of gate and up. */
 static void find_signs(const cpl_layer_builder *f, const cpl_stored *says[2])
 {
     const cpl_stored_matrix *m = &f->all[0];
@@ -212,7 +212,7 @@ static bool set_orientation(cpl_layer_builder *f)
     return true;
 }
 
-/* A flat tensor [n A,d] is n matrices. */
+/* Sets the width of the gates in a flat tensor [n A,d], which is n matrices. */
 static bool set_flat_width(cpl_layer_builder *f)
 {
     if (f->gates.stacked || cpl_gate_each(f)) return true;

@@ -1,4 +1,4 @@
-/* internal.h - from names, config and shapes to the MoE layers of a checkpoint.
+/* internal.h - the way from names, config and shapes to MoE layers.
  *
  * Room:    inspect/families, inside it: names.c, config.c, matrix.c, layer.c and fit.c.
  * Source:  docs/formats.md, "Published MoE checkpoints"; the names are in families.def, the keys in
@@ -26,7 +26,7 @@ typedef enum cpl_ending {
 
 /* Tells the gate's part of its tensor, from what follows a colon in a name of families.def. */
 typedef enum cpl_gate_half {
-    CPL_HALF_NONE,     /* "": nothing else is in the tensor */
+    CPL_HALF_NONE,     /* "": the tensor has the gate alone */
     CPL_HALF_FIRST,    /* "GD": gate and up projection, one after the other */
     CPL_HALF_SECOND,   /* "UD": up projection and gate */
     CPL_HALF_IN_TURNS, /* "DG": gate and up row in turns */
@@ -45,37 +45,36 @@ typedef struct cpl_name_pattern {
 } cpl_name_pattern;
 
 typedef struct cpl_name_patterns {
-    cpl_name_pattern
-        *all;       /* (count) the family's patterns first, then those of all families, each once */
-    int count, own; /* the first `own` are the family's */
+    cpl_name_pattern *all; /* (count) patterns of the family, then of all families, each once */
+    int count, own;        /* the first `own` are the family's */
 } cpl_name_patterns;
 
 /* Describes the role of one tensor in its layer. */
 typedef struct cpl_name_match {
     int pattern;
-    int64_t expert; /* 0 if the pattern has no {e} */
-    const char
-        *digits;     /* where the expert's number is in the name; NULL if the pattern has no {e} */
-    const char *end; /* where the pattern ends in the name */
+    int64_t expert;     /* 0 if the pattern has no {e} */
+    const char *digits; /* the expert's number in the name; NULL if the pattern has no {e} */
+    const char *end;    /* end of the pattern in the name */
     cpl_ending ending;
     const char *method; /* the quantisation, for CPL_ENDING_METHOD */
     const cpl_stored *tensor;
 } cpl_name_match;
 
-/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". False if the
- * tensor is in no layer. */
+/* Splits at the layer's number: `prefix` bytes of the name end after "layers.3.". Returns false if
+ * the tensor is in no layer. */
 bool cpl_name_layer(const char *name, size_t *prefix, int64_t *layer);
 
 bool cpl_name_is_mtp(const char *name);
-bool cpl_name_is_text(const char *name); /* whether it is outside vision, audio, ... */
+bool cpl_name_is_text(const char *name); /* returns false for vision, audio, ... */
 
 /* Returns whether a tensor with this name after its layer's prefix may belong to the router or a
- * routed expert: not attention, a shared expert, ... */
+ * routed expert, and not to attention, a shared expert, ... */
 bool cpl_name_is_routed(const char *suffix);
 
 /* Returns the reason why a layer with this tensor is not measured, or NULL. */
 const char *cpl_name_unmeasured(const char *suffix);
-bool cpl_name_projects(const char *suffix); /* the experts read a projection of the layer's input */
+/* Returns whether the experts read a projection of the layer's input. */
+bool cpl_name_projects(const char *suffix);
 
 /* Returns the names to search for. `family` may be NULL. Without memory `count` is 0. */
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
@@ -89,8 +88,8 @@ const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
 bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 
-/* Sets `word` to the next of the words from *at on, which are separated by spaces, and its length;
- * false: there are no more. */
+/* Sets `word` and `length` to the next of the words from *at on, which are separated by spaces.
+ * Returns false after the last word. */
 static inline bool cpl_name_next_word(const char **at, const char **word, size_t *length)
 {
     *word   = *at;
@@ -114,7 +113,7 @@ typedef enum cpl_config_key {
     CPL_CONFIG_MODEL, /* d */
     CPL_CONFIG_LAYERS,
     CPL_CONFIG_MTP,    /* layers of multi-token prediction */
-    CPL_CONFIG_LATENT, /* width of the experts' input, if it is not d */
+    CPL_CONFIG_LATENT, /* width of the experts' input, if not d */
     CPL_N_CONFIG_KEYS
 } cpl_config_key;
 
@@ -122,34 +121,34 @@ typedef struct cpl_moe_config {
     const json_t *levels[CPL_CONFIG_MAX_LEVELS]; /* (n_levels) objects, the top one first */
     int n_levels;
     bool is_gguf;
-    const char *model_type;         /* or a GGUF file's architecture; NULL if it is unknown */
+    const char *model_type;         /* or a GGUF file's architecture; NULL if unknown */
     const cpl_family *family;       /* NULL if no row has the model type */
-    const char *family_name;        /* more words may follow the name; NULL if it is unknown */
+    const char *family_name;        /* more words may follow the name; NULL if unknown */
     const json_t *quant;            /* quantization_config, or NULL */
     const char *quant_method;       /* or NULL */
     int64_t block_rows, block_cols; /* numbers that share a scale of f8 */
-    int64_t n_layers;               /* without multi-token prediction; -1 if it is unknown */
+    int64_t n_layers;               /* without multi-token prediction; -1 if unknown */
 } cpl_moe_config;
 
 /* Sets *out, which borrows from the document. Returns NULL, or the fault of a quantisation that is
- * not read: a sentence. */
+ * not read, as a sentence. */
 const char *cpl_moe_config_read(cpl_moe_config *out, cpl_pool *pool,
                                 const cpl_moe_document *document);
 
-/* Returns the positive number under a key of `what`, or the index-th number of a list there; 0 if
- * it is unknown. Sets `name` (may be NULL) to the key. */
+/* Returns the positive number under a key of `what`, or the index-th number of a list there, or 0
+ * if it is unknown. Sets `name` (may be NULL) to the key. */
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
                               const char **name);
 
 bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
 
 /* Returns the number of columns that share a scale in a 4-bit matrix with `cols` columns and
- * `scales` scales a row; 0 if no group of the config has such a size. */
+ * `scales` scales a row, or 0 if no group of the config has such a size. */
 int64_t cpl_moe_config_group(const cpl_moe_config *config, int64_t cols, int64_t scales);
 
 /* Sentences on a map of MoE layers as a whole --------------------------------------------------*/
 
-/* Sets the map's notes: where config and shapes disagree, and how. */
+/* Sets the map's notes, which are sentences on differences between config and shapes. */
 void cpl_moe_notes(cpl_moe_map *map, cpl_pool *pool, const cpl_moe_config *config);
 
 /* Returns a sentence on the tensors that were used as router and gates, for a model type that no
@@ -159,8 +158,8 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
 
 /* A stored tensor with its scales, as a matrix of numbers ---------------------------------------
  *
- * docs/formats.md, "Quantised numbers". Which tensors are there decides how one is read; the config
- * only adds the sizes of blocks. */
+ * docs/formats.md, "Quantised numbers". The tensors that are present decide how a matrix is read.
+ * The config only adds the sizes of blocks. */
 
 /* Holds the shape of the numbers: [rows,cols], or [n,rows,cols]. */
 typedef struct cpl_matrix_shape {
@@ -202,31 +201,32 @@ typedef struct cpl_layer_names {
     int64_t n_matches;
     const cpl_stored *const *tensors; /* (n_tensors) all tensors of the layer, by name */
     int64_t n_tensors;
-    const char *unmeasured;       /* why the layer has no figures, or NULL */
+    const char *unmeasured;       /* reason why the layer has no figures, or NULL */
     const cpl_stored *projection; /* the projection before the experts, or NULL */
 } cpl_layer_names;
 
-/* Fills `layer` (prefix and number are set) except `part`, its fault included. False, and nothing
- * filled, if the layer has no experts. `patterns_used` [2] are router's and gates', or -1. */
+/* Fills `layer`, whose prefix and number are set, except `part`. Its fault is filled too. Returns
+ * false and fills nothing if the layer has no experts. `patterns_used` [2] are the patterns of
+ * router and gates, or -1. */
 bool cpl_moe_layer_fill(cpl_moe_layer *layer, int patterns_used[2],
                         const cpl_layer_reading *reading, const cpl_layer_names *names);
 
-/* ---- inside layer.c and fit.c: n, d, D, and whether rows or columns are the gates' rows
- * (docs/formats.md, "Orientation of fused tensors") ---- */
+/* ---- inside layer.c and fit.c: n, d, D, and the orientation of the gates (docs/formats.md,
+ * "Orientation of fused tensors") ---- */
 
 /* Holds the work on one layer. `fault` is the first fault that was found. */
 typedef struct cpl_layer_builder {
     const cpl_layer_reading *r;
     const cpl_layer_names *names;
     cpl_moe_layer *layer;
-    int router, gate;             /* the numbers of their patterns */
+    int router, gate;             /* numbers of the patterns of router and gates */
     cpl_stored_matrix *all;       /* (n_all) the gates, by expert; without {e} one stack */
     int64_t n_all;                /* experts that have a gate, or 1 */
     const cpl_name_match **first; /* (n_all + 1) the first match of each expert, and the end */
     cpl_matrix_shape rows;        /* shape of the router as stored */
     cpl_matrix_shape gates;       /* shape of the first gate, or of the stack */
     const char *fault;
-    bool refused; /* the fault is one of the whole checkpoint */
+    bool refused; /* the fault concerns the whole checkpoint */
 } cpl_layer_builder;
 
 #define CPL_SAY(f, ...)      cpl_pool_printf((f)->r->pool, __VA_ARGS__)
@@ -251,7 +251,7 @@ static inline bool cpl_gate_each(const cpl_layer_builder *f)
     return cpl_gate_pattern(f)->hole < cpl_gate_pattern(f)->length;
 }
 
-/* Returns whether the tensor is the matrix itself: scales and biases are not. */
+/* Returns whether the tensor is the matrix itself, not a scale or a bias. */
 static inline bool cpl_name_match_holds_numbers(const cpl_name_match *match)
 {
     return match->ending == CPL_ENDING_WEIGHT || match->ending == CPL_ENDING_BLOCKS ||
@@ -268,7 +268,7 @@ static inline bool cpl_fit_flag(const cpl_layer_builder *f, cpl_family_flag flag
 void cpl_fit_router(cpl_layer_builder *f);
 bool cpl_fit_is_latent(const cpl_layer_builder *f);
 
-/* Sets layout, width, D; false with a fault if the tensors do not fit. */
+/* Sets layout, width and D. Returns false, with a fault, if the tensors do not fit. */
 bool cpl_fit_gates(cpl_layer_builder *f);
 
 #endif /* CPL_INSPECT_FAMILIES_INTERNAL_H */

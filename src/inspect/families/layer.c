@@ -3,9 +3,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- which names ---- */
+/* ---- choice of names ---- */
 
-/* Returns the likeliest pattern, or -1; with `alone` of those that are used without a gate. */
+/* Returns the likeliest pattern, or -1. With `alone` only patterns that are used without a gate
+ * count. */
 static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 {
     const cpl_name_match *best = NULL;
@@ -30,7 +31,7 @@ static void choose_patterns(cpl_layer_builder *f)
     if (f->gate < 0) f->gate = choose_pattern(f, false, true);
 }
 
-/* The matches of a pattern follow one another. */
+/* Returns the matches of a pattern, which follow one another, and sets their count. */
 static const cpl_name_match *matches_of(const cpl_layer_builder *f, int pattern, int64_t *count)
 {
     int64_t i = 0;
@@ -103,7 +104,7 @@ static bool read_router(cpl_layer_builder *f)
     return false;
 }
 
-/* Finds the first match of each expert. Matrices come when d is known. */
+/* Finds the first match of each expert. The matrices are made when d is known. */
 static bool list_gates(cpl_layer_builder *f)
 {
     int64_t count;
@@ -123,7 +124,7 @@ static int64_t matches_of_expert(const cpl_layer_builder *f, int64_t i)
     return f->first[i + 1] - f->first[i];
 }
 
-/* Every other gate must be like the first. */
+/* Reads all gates but the first. Each must be like the first. */
 static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 {
     for (int64_t i = 1; i < count; i++) {
@@ -139,9 +140,9 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
     return true;
 }
 
-/* Refuses names for which only a listed model type decides the layout. Those are the names of
- * gpt-oss and its kin, whose gate and up rows alternate. Without any model type names that are
- * alike are refused too. */
+/* Refuses names for which only a listed model type decides the layout. They are the names of
+ * gpt-oss and its kin, whose gate and up rows alternate. Without any model type similar names are
+ * refused too. */
 static void refuse_untold_halves(cpl_layer_builder *f)
 {
     const cpl_moe_config *config = f->r->config;
@@ -177,7 +178,7 @@ static bool read_first_gate(cpl_layer_builder *f)
 
 /* ---- the whole layer ---- */
 
-/* Returns a note on the router's rows after those of its experts. */
+/* Returns a note on the router's rows after the rows of its experts. */
 static const char *note_of_extra(cpl_layer_builder *f)
 {
     int64_t rows = f->layer->extra_rows;

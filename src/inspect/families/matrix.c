@@ -149,7 +149,7 @@ static void find_scale_blocks(const cpl_matrix_parts *m)
     }
 }
 
-/* Returns whether the axes are [n,rows,cols] without those that are 1. */
+/* Returns whether the axes are [n,rows,cols] without axes of length 1. */
 static bool is_grid(const cpl_stored *scale, int64_t n, int64_t rows, int64_t cols)
 {
     const int64_t want[3] = {n, rows, cols};
@@ -187,7 +187,7 @@ static const char *make_scale(const cpl_matrix_parts *m)
         rows, cols, out->block_rows, out->block_cols, others);
 }
 
-/* ---- both ---- */
+/* ---- weight and scale ---- */
 
 static const char *check_slices(const cpl_matrix_parts *m, const cpl_stored *tensor)
 {

@@ -7,7 +7,8 @@ enum { MAX_DIGITS = 9 };
 
 /* ---- numbers and layers ---- */
 
-/* Sets the number at `text`. Returns the count of its digits; 0 if there are none or too many. */
+/* Sets the number at `text`. Returns the count of its digits, or 0 without digits or with too
+ * many. */
 static size_t number_at(const char *text, int64_t *number)
 {
     size_t digits = 0;
@@ -47,7 +48,7 @@ bool cpl_name_is_mtp(const char *name)
 static const char *const not_text[] = {"vision", "visual",   "audio",
                                        "talker", "code2wav", "code_predictor"};
 
-/* Words in names, after the layer's number, of tensors that are no routed expert's. */
+/* Words in names, after the layer's number, of tensors outside routed experts. */
 static const char *const not_routed[] = {"shared_expert", "share_expert",  "shared_mlp",
                                          "residual_mlp",  "chunk_experts", "vision_moe",
                                          "self_att",      "attention.",    "attn."};
@@ -271,7 +272,7 @@ static bool pattern_is_in(cpl_name_match *match, const cpl_name_pattern *pattern
     return false;
 }
 
-/* Modules that training frameworks put around those of a layer. */
+/* Modules that training frameworks put around the modules of a layer. */
 static const char *const wrappers[] = {"_checkpoint_wrapped_module.", "_fsdp_wrapped_module.",
                                        "_orig_mod."};
 
