@@ -8,8 +8,9 @@
 #include "base/arena.h"
 #include "tensor/backend/backend.h"
 
-/* The place of one expert's gate in its stored tensor, and of its factors among the scales. A slab
- * is the part of the tensor that belongs to one expert: [slab_rows, slab_cols] numbers. */
+/* Describes the place of one expert's gate in its stored tensor, and of its factors among the
+ * scales. A slab is the part of the tensor that belongs to one expert: [slab_rows, slab_cols]
+ * numbers. */
 typedef struct place {
     const cpl_stored_matrix *matrix;
     int64_t slab_rows, slab_cols;
@@ -36,7 +37,7 @@ static int64_t parts_of(int64_t whole, int64_t part)
 static void place_scale(place *p, const cpl_moe_layer *layer, int64_t slab, bool flat)
 {
     const cpl_stored_matrix *m = p->matrix;
-    bool one                   = m->scale->n_elements == 1; /* for all experts together */
+    bool one                   = m->scale->n_elements == 1; /* one scale serves all experts */
     int64_t before             = one ? 0 : p->skipped + (flat ? slab * p->slab_rows : 0);
     p->into_block              = before % m->block_rows;
     p->grid_cols               = one ? 1 : parts_of(p->slab_cols, m->block_cols);
@@ -91,7 +92,7 @@ static size_t scale_bytes(const place *p)
     return (size_t)(p->grid_rows * p->grid_cols * cpl_format_block_bytes(p->matrix->scale_format));
 }
 
-/* Counts the floats of the decoded scales and of the spread factors after them. */
+/* Returns the number of floats of the decoded scales and of the spread factors after them. */
 static size_t scale_floats(const place *p)
 {
     if (!p->matrix->scale) return 0;
@@ -152,9 +153,9 @@ int64_t cpl_gate_rows_shared_bytes(const cpl_moe_layer *layer, int64_t expert, i
     return (int64_t)weight_bytes(&p) / layer->width * (layer->width - layer->D);
 }
 
-/* ---- which bytes ---- */
+/* ---- bytes to read ---- */
 
-/* The bytes to read from one tensor of the place. All zero precedes the first piece. */
+/* Describes the bytes to read from one tensor of the place. All zero precedes the first piece. */
 typedef struct piece {
     const cpl_stored *tensor;
     uint64_t first; /* byte of the tensor */
@@ -180,7 +181,7 @@ static bool next_piece(piece *q, const place *p)
     return true;
 }
 
-/* Adds the bytes [first, first + bytes) of a tensor. A tensor with a fault adds none. */
+/* Adds the bytes [first, first + bytes) of a tensor. A tensor with a fault adds no piece. */
 static cpl_status add_piece(cpl_source_pieces *pieces, const cpl_stored *tensor, uint64_t first,
                             uint64_t bytes)
 {
@@ -218,7 +219,7 @@ static cpl_status reserve(void **memory, size_t *size, size_t bytes)
     return CPL_OK;
 }
 
-/* Reads the rows, out of as many slices as hold them. */
+/* Reads the rows from all slices that hold them. */
 static cpl_status read_rows(const place *p, char *out)
 {
     for (piece q = {0}; next_piece(&q, p); out += q.bytes)
@@ -321,7 +322,7 @@ static void scale_rows(cpl_matrix out, const cpl_gate *gate, const place *p, int
         shape.block_rows = shape.rows;
         shape.block_cols = shape.cols;
     } else if (gate->layer->interleaved) {
-        shape.step *= 2; /* a row of factors for each stored row, else they were put apart */
+        shape.step *= 2; /* a row of factors for each stored row, since they were not spread */
     }
     cpl_cpu_on_host()->scale(out.at, factors, shape);
 }
@@ -348,7 +349,7 @@ void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first)
 /* ---- NaN and infinities ---- */
 
 typedef struct not_numbers {
-    int64_t count, row, column; /* row and column are of the first one */
+    int64_t count, row, column; /* row and column of the first of them */
     float first;
 } not_numbers;
 

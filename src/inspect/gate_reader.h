@@ -1,8 +1,8 @@
-/* gate_reader.h - routers and gates of a checkpoint as F32 rows, whatever they are stored as.
+/* gate_reader.h - routers and gates of a checkpoint as F32 rows, in any stored format.
  *
  * Room:    inspect. Only the bytes of routers and gates are read.
- * Memory:  a cpl_gate holds the stored bytes of one expert's gate (with what is interleaved with
- *          it) and its scales, nothing else. One for each thread. */
+ * Memory:  a cpl_gate holds only the stored bytes of one expert's gate (with what is interleaved
+ *          with it) and its scales. Each thread has its own cpl_gate. */
 #ifndef CPL_INSPECT_GATE_READER_H
 #define CPL_INSPECT_GATE_READER_H
 
@@ -15,7 +15,7 @@ CPL_NODISCARD cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *laye
 /* Returns the bytes of this layer's router and of all its gates in the files. */
 int64_t cpl_layer_bytes(const cpl_moe_layer *layer);
 
-/* Holds one expert's gate in memory. All zero: no gate. */
+/* Holds one expert's gate in memory. All zero means no gate. */
 typedef struct cpl_gate {
     const cpl_moe_layer *layer;
     int64_t expert;
@@ -58,11 +58,11 @@ CPL_NODISCARD cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_
 CPL_NODISCARD cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer,
                                               int64_t expert, int64_t first, int64_t rows);
 
-/* Sets out [rows,d] to the rows [first, first + rows) of the gate; they must be loaded. */
+/* Sets out [rows,d] to the rows [first, first + rows) of the gate, which must be loaded. */
 void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first);
 
-/* Fails with CPL_ERR_INPUT and names count and first place (file, tensor, expert, row, column) if
- * the loaded gate has a NaN or an infinity; scratch [d] floats. */
+/* Fails with CPL_ERR_INPUT, the count and the first place (file, tensor, expert, row, column) if
+ * the loaded gate has a NaN or an infinity. `scratch` has d floats. */
 CPL_NODISCARD cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch);
 
 void cpl_gate_free(cpl_gate *gate);

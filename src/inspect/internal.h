@@ -1,6 +1,6 @@
 /* internal.h - shared by report.c, measure.c, sample.c, silhouette.c, rows.c and worker.c.
  *
- * Room:  inspect, inside these six alone. */
+ * Room:  inspect, inside these six files alone. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -13,10 +13,10 @@
 typedef struct cpl_inspect_worker {
     cpl_gate gate;
     float *rows;     /* [cpl_inspect_worker_rows, d] */
-    double *squares; /* [2,n] of the rows, of the centred rows */
-    double *sum;     /* [d] of unit rows; NULL if there are no silhouettes */
+    double *squares; /* [2,n] sums of squares, for rows and centred rows */
+    double *sum;     /* [d] sum of unit rows; NULL without silhouettes */
     float *whole;    /* [D,d] a gate; NULL without o.lambda */
-    float *products; /* [cpl_inspect_worker_rows, n]; NULL if there are no silhouettes */
+    float *products; /* [cpl_inspect_worker_rows, n]; NULL without silhouettes */
     void *scratch;   /* for one operation of cpl_host_ops at a time */
 } cpl_inspect_worker;
 
@@ -31,13 +31,13 @@ CPL_NODISCARD cpl_status cpl_inspect_worker_init(cpl_inspect_worker *worker,
                                                  const cpl_inspect_worker_needs *needs);
 void cpl_inspect_worker_free(cpl_inspect_worker *worker);
 
-/* Returns memory that cpl_free frees, or sets *failed. NULL for 0 bytes. */
+/* Returns memory that cpl_free frees, or NULL for 0 bytes. Without memory sets *failed. */
 void *cpl_inspect_piece(bool *failed, size_t bytes);
 
-/* Returns how many rows of a gate are multiplied at a time. */
+/* Returns the number of rows of a gate that are multiplied at a time. */
 int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at);
 
-/* Fails with CPL_ERR_INPUT: a product of finite numbers is not finite. */
+/* Fails with CPL_ERR_INPUT and a sentence: a product of finite numbers is not finite. */
 CPL_NODISCARD cpl_status cpl_inspect_too_large(const cpl_moe_layer *at, int64_t row,
                                                const char *with, int64_t number);
 
@@ -58,26 +58,26 @@ CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
 
 /* ---- sample.c: with o.sample a part of the rows of every gate ---- */
 
-/* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Does
- * nothing without o.sample. */
+/* Sets the plan of every layer, and refuses layers whose gates have no contiguous rows. Without
+ * o.sample the call has no effect. */
 CPL_NODISCARD cpl_status cpl_sample_open(cpl_coupling_report *report);
 
 /* Returns whether only some rows of the gates of the layer are read. */
 bool cpl_sample_applies(const cpl_layer_report *layer);
 
-/* Return the bytes that are read of such a layer, and the bytes of its sums. */
+/* Return the bytes that are read of a sampled layer, and the bytes of its sums. */
 double cpl_sample_bytes(const cpl_coupling_report *report, const cpl_layer_report *layer);
 size_t cpl_sample_memory(const cpl_coupling_report *report, const cpl_layer_report *layer);
 
-/* Returns the first row of the k-th block, 0 <= k < n_read, that is read of the gate of expert
- * j, and sets its number of rows. */
+/* Returns the first row of the k-th block, 0 <= k < n_read, that is read from the gate of expert j,
+ * and sets its number of rows. */
 int64_t cpl_sample_block(const cpl_coupling_report *report, const cpl_layer_report *layer,
                          int64_t j, int64_t k, int64_t *rows);
 
-/* Holds the sums of one layer, of the router rows and, unless M is noisy, of the centred rows. All
- * zero: no sums. */
+/* Holds the sums of one layer, for the router rows and, unless M is noisy, for the centred rows.
+ * All zero means no sums. */
 typedef struct cpl_sample_sums {
-    cpl_row_sums raw, centred; /* they share the norms; centred.squares NULL: M is noisy */
+    cpl_row_sums raw, centred; /* both share the norms; centred.squares is NULL if M is noisy */
 } cpl_sample_sums;
 
 CPL_NODISCARD cpl_status cpl_sample_sums_init(cpl_sample_sums *sums,
@@ -86,10 +86,10 @@ CPL_NODISCARD cpl_status cpl_sample_sums_init(cpl_sample_sums *sums,
 void cpl_sample_sums_free(cpl_sample_sums *sums);
 
 /* Sets the estimates of layer->sample from the sums, and the layer's norms of gates to NaN.
- * centred_norm [n] of the centred rows, NULL with noise. */
+ * centred_norm [n] has the norms of the centred rows, and is NULL with noise. */
 void cpl_sample_report_estimate(cpl_layer_report *layer, const cpl_sample_sums *sums,
                                 const double *centred_norm);
-/* Sets the estimates of layer->sample to the layer's own figures: all of its rows were read. */
+/* Sets the estimates of layer->sample to the layer's own figures, after all rows were read. */
 void cpl_sample_report_copy(cpl_layer_report *layer);
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
@@ -98,22 +98,22 @@ void cpl_sample_report_copy(cpl_layer_report *layer);
  * The mean cosine of a unit row u to all rows of expert c is u . m_c, with m_c the mean of the
  * unit rows of c. So n products a row are enough. */
 
-/* Divides every row of x [rows,d] by its length, in double; a zero row stays zero. A NaN or an
+/* Divides every row of x [rows,d] by its length, in double. A zero row stays zero. A NaN or an
  * infinity makes NaN in its row. */
 void cpl_silhouette_unit_rows(cpl_matrix x);
 
-/* *sum *adds* the silhouettes (b - a) / max(a, b) of the rows of U [rows,d]. They are some of the D
- * rows of expert `own`, of unit length. a: mean distance to the D - 1 other rows of the same
- * expert; b: the least mean distance to the D rows of another. `means` [n,d]: the means of all
- * experts' unit rows, n >= 2; `products`: memory for rows * n numbers.
+/* Adds to *sum the silhouettes (b - a) / max(a, b) of the rows of U [rows,d], which are some of the
+ * D rows of expert `own`, of unit length. a is the mean distance to the D - 1 other rows of the
+ * expert, b the least mean distance to the D rows of another expert. `means` [n,d] are the means of
+ * all experts' unit rows, n >= 2. `products` is memory for rows * n numbers.
  *
- * A zero row has distance 1 to everything, hence 0. The silhouette is also 0 if D = 1, and if a and
- * b are no more than the rounding of the products, 4 eps sqrt(d). A NaN in U or a mean reaches
- * *sum. CPL_ERR_MEMORY, CPL_ERR_DEVICE: a product failed. */
+ * A zero row has distance 1 to every row, so its silhouette is 0. The silhouette is also 0 if D =
+ * 1, and if a and b are no more than the rounding of the products, 4 eps sqrt(d). A NaN in U or a
+ * mean reaches *sum. CPL_ERR_MEMORY, or CPL_ERR_DEVICE if a product failed. */
 CPL_NODISCARD cpl_status cpl_silhouette_add(double *sum, float *products, cpl_matrix means,
                                             int64_t own, int64_t D, cpl_matrix U);
 
-/* Adds rows of a gate to worker->sum; they become unit rows. */
+/* Adds rows of a gate to worker->sum. The rows become unit rows. */
 void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_matrix W);
 /* Sets mean [d] from worker->sum over D rows. */
 void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at);
@@ -131,7 +131,8 @@ void cpl_inspect_rows_choose(cpl_coupling_report *report);
 /* Returns the bytes of memory that reading the rows takes, the file included. */
 double cpl_inspect_rows_bytes(const cpl_coupling_report *report);
 
-/* Adds the places of the files that cpl_inspect_rows_read reads; none without o.rows. */
+/* Adds the places of the files that cpl_inspect_rows_read reads. Without o.rows it adds no
+ * place. */
 CPL_NODISCARD cpl_status cpl_inspect_rows_pieces(cpl_source_pieces *pieces,
                                                  const cpl_coupling_report *report);
 

@@ -1,10 +1,10 @@
 /* measure.c - the figures of all layers: threads take experts, in the order of the file, of
  * several layers at a time. Each expert is read, multiplied and forgotten by one thread, so the
- * figures do not depend on how many there are.
+ * figures do not depend on the number of threads.
  *
- * Silhouettes need the means of all experts of the layer, so its experts are taken a second time
- * after the first. Tasks are given out in order: whoever waits for the first taking of a layer
- * waits for threads that wait for nothing. */
+ * Silhouettes need the means of all experts of the layer, so its experts are read twice. Tasks are
+ * given out in order. A thread that waits for the first reading of a layer therefore waits only for
+ * threads that do not wait themselves. */
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
@@ -17,13 +17,13 @@
 #include "inspect/internal.h"
 #include "tensor/product.h"
 
-/* ---- what is in work ---- */
+/* ---- layers in work ---- */
 
-/* A layer in work. The thread that takes its first task prepares it, and the thread that ends
+/* Holds a layer in work. The thread that takes its first task prepares it, and the thread that ends
  * its last task finishes it. */
 typedef struct work {
     cpl_layer_report *report;
-    int64_t index;   /* in crew.works */
+    int64_t index;   /* index in crew.works */
     int64_t n_tasks; /* n, or 2n if experts are read a second time */
     pthread_mutex_t lock;
     pthread_cond_t first_taken; /* signalled when every expert was read once */
@@ -31,32 +31,32 @@ typedef struct work {
     int64_t left;               /* tasks that are not done */
     int64_t
         failed;   /* the first task that failed, BEFORE, n_tasks, or NEVER; under the crew's lock */
-    double bytes; /* to read */
+    double bytes; /* bytes to read */
     float *R;     /* [n,d] */
     float *delta; /* [n,d]; NULL without noise */
     void *packed; /* R, or R * delta */
-    float *mean;  /* [n,d] of each expert's unit rows; NULL without silhouettes */
+    float *mean;  /* [n,d] mean of each expert's unit rows; NULL without silhouettes */
     float *norm32;   /* [n] gate norms as an operation takes them */
     float *spectral; /* [n] |W_g^j|_2; NULL without o.lambda */
 
-    /* Figures of the centred rows; NULL with noise. */
+    /* Figures of the centred rows, or NULL with noise. */
     float *centred_M, *centred_eps; /* [n,n], [n] */
     double *centred_norm;           /* [n] */
 
     cpl_sample_sums sums; /* with o.sample, if not all rows are read */
 } work;
 
-/* Values of work.failed that are not numbers of tasks. BEFORE: reading the router failed; NEVER:
- * nothing failed. */
+/* Values of work.failed that are not numbers of tasks. BEFORE means that reading the router failed,
+ * NEVER that no task failed. */
 static const int64_t BEFORE = -1, NEVER = INT64_MAX;
 
 typedef struct crew {
     cpl_coupling_report *report;
-    work *works; /* (n) of the layers to be measured */
+    work *works; /* (n) layers to be measured */
     int64_t n, next_work, next_task;
     omp_lock_t lock;     /* guards the fields below, and next_... */
     bool stopped;        /* no thread takes a new task */
-    int64_t failed_work; /* the first layer whose failure ends the run; NEVER: none */
+    int64_t failed_work; /* the first layer whose failure ends the run, or NEVER */
     cpl_status failure;
     char sentence[1024];
     double began, bytes_read, bytes;
@@ -112,7 +112,8 @@ static void free_memory(work *w)
     cpl_sample_sums_free(&w->sums);
 }
 
-/* The upper bits of a layer's number, which only a damaged file has, go to the step. */
+/* Returns the key of a layer's noise. The upper bits of a layer's number, which only a damaged file
+ * has, go to the step. */
 static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
 {
     return (cpl_rng_key){.seed   = seed,
@@ -136,7 +137,7 @@ static cpl_status pack_noisy(work *w, uint64_t seed)
     return CPL_OK;
 }
 
-/* Reads the router, and computes what needs no expert. */
+/* Reads the router, and computes the figures that need no expert. */
 static cpl_status begin_layer(crew *c, work *w)
 {
     cpl_layer_report *l = w->report;
@@ -154,7 +155,7 @@ static cpl_status begin_layer(crew *c, work *w)
     return CPL_OK;
 }
 
-/* Sets |R_i| and the cosines of the pairs of rows; dots [n,n] is scratch. */
+/* Sets |R_i| and the cosines of the pairs of rows. dots [n,n] is scratch. */
 static cpl_status compare_rows(work *w, float *dots)
 {
     cpl_layer_report *l = w->report;
@@ -173,8 +174,8 @@ static cpl_status compare_rows(work *w, float *dots)
     return CPL_OK;
 }
 
-/* Centres R in place, so it comes after all other figures of the layer. M [n,n] is that of the
- * centred rows; a sample may give any M, since its figures of M are not used. */
+/* Centres R in place, so it comes after all other figures of the layer. M [n,n] is the matrix of
+ * the centred rows. A sample may give any M, since its figures of M are not used. */
 static void measure_centred_rows(work *w, const float *M, void *scratch)
 {
     cpl_layer_report *l     = w->report;
@@ -237,7 +238,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 
 /* ---- an expert ---- */
 
-/* Adds the rows that are loaded to squares [n], centred [n] (NULL: none) and norm. */
+/* Adds the rows that are loaded to squares [n], centred [n] (may be NULL) and norm. */
 static cpl_status add_rows(const work *w, cpl_inspect_worker *h, double *squares, double *centred,
                            double *norm)
 {
@@ -297,7 +298,7 @@ static cpl_status sample_expert(const crew *c, work *w, cpl_inspect_worker *h, i
 
 /* ---- the crew ---- */
 
-/* Stops all threads with the calling thread's last sentence; under c->lock. */
+/* Stops all threads with the calling thread's last sentence. The caller holds c->lock. */
 static void stop_crew(crew *c, cpl_status status)
 {
     c->stopped = true;
@@ -306,7 +307,7 @@ static void stop_crew(crew *c, cpl_status status)
 }
 
 /* Returns whether the result of this task is still needed, because no earlier task failed. The
- * failure that is reported is then the first in the order of the file. Under c->lock. */
+ * failure that is reported is then the first in the order of the file. The caller holds c->lock. */
 static bool needs_task(const crew *c, const work *w, int64_t task)
 {
     return c->failure != CPL_ERR_MEMORY && w->index <= c->failed_work && task < w->failed;
@@ -320,7 +321,7 @@ static bool still_needs_task(crew *c, const work *w, int64_t task)
     return does;
 }
 
-/* Sets the layer's fault. CPL_ERR_MEMORY: there is no memory for the sentence. */
+/* Sets the layer's fault. Fails with CPL_ERR_MEMORY without memory for the sentence. */
 static cpl_status set_fault(cpl_layer_report *l)
 {
     cpl_free(l->fault);
@@ -328,7 +329,7 @@ static cpl_status set_fault(cpl_layer_report *l)
     return l->fault ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* Notes that a task failed. With keep_going the layer is left out, without it all threads stop. */
+/* Notes that a task failed. With keep_going the layer is left out. Otherwise all threads stop. */
 static void note_failure(crew *c, work *w, int64_t task, cpl_status status)
 {
     if (status == CPL_OK) return;
@@ -380,7 +381,8 @@ static void count_task(crew *c, work *w)
     omp_unset_lock(&c->lock);
 }
 
-/* The first thread reads the router while the others wait. */
+/* Reads the router in the first thread, while the others wait. Returns whether the task is
+ * needed. */
 static bool layer_is_ready(crew *c, work *w, int64_t task)
 {
     pthread_mutex_lock(&w->lock);
@@ -508,7 +510,7 @@ static void count_measured(cpl_coupling_report *r)
     }
 }
 
-/* Measures all layers that have no fault yet. `began`: the time at which the inspection began. */
+/* Measures all layers that have no fault yet. `began` is the time at which the inspection began. */
 static cpl_status measure_layers(cpl_coupling_report *report, double began)
 {
     crew c                           = {.report = report, .began = began, .failed_work = NEVER};
@@ -526,7 +528,7 @@ static cpl_status measure_layers(cpl_coupling_report *report, double began)
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole measurement ---- */
 
 cpl_status cpl_inspect_run(cpl_coupling_report *report)
 {

@@ -1,4 +1,4 @@
-/* null_model.c - see null_model.h: ERC, kappa, the values of each for a random pairing of rows and
+/* null_model.c - see null_model.h: ERC, kappa, their values for a random pairing of rows and
  * experts, and ratios to the diagonal. */
 #include "inspect/null_model.h"
 
@@ -63,7 +63,7 @@ static void kappa_figures(cpl_null_model *out, const double *kappa, int64_t n)
     out->kappa_column_top1  = (double)columns / (double)n;
 }
 
-/* Sets mean [2,n] to the means of rows and of columns; returns that of all. */
+/* Sets mean [2,n] to the means of rows and of columns, and returns the mean of all numbers. */
 static double fill_means(double *mean, const double *kappa, int64_t n)
 {
     double all = 0, *column = mean + n;
@@ -77,11 +77,11 @@ static double fill_means(double *mean, const double *kappa, int64_t n)
     return all;
 }
 
-/* W. Hoeffding, "A combinatorial central limit theorem" (1951), for S = sum_i kappa_{i,p(i)}: E
- * S = sum_ij kappa_ij / n, Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2 / (n - 1). If
- * the parts in the bracket are no more than the rounding errors of M, rows and norms, which are
- * F32, every pairing has the same sum, and the deviation is 0: so it is of two experts' centred
- * rows, which are R and -R. mean [2,n] is scratch. */
+/* Sets the moments of S = sum_i kappa_{i,p(i)} (W. Hoeffding, "A combinatorial central limit
+ * theorem", 1951): E S = sum_ij kappa_ij / n, Var S = sum_ij (kappa_ij - row_i - column_j + mean)^2
+ * / (n - 1). If the parts in the bracket are no more than the rounding errors of M, rows and norms,
+ * which are F32, every pairing has the same sum, and the deviation is 0. The centred rows of two
+ * experts, which are R and -R, are such a case. mean [2,n] is scratch. */
 static void exact_moments(cpl_null_model *out, const double *kappa, int64_t n, double *mean)
 {
     double all = fill_means(mean, kappa, n), squares = 0, most = 0;
@@ -110,11 +110,11 @@ static cpl_status assignment_figure(cpl_null_model *out, const double *kappa, in
 
 /* ---- ERC under random pairings ---- */
 
-/* Every row (side 0) and every column (side 1) of M in falling order, with running sums. */
+/* Holds every row (side 0) and every column (side 1) of M in falling order, with running sums. */
 typedef struct ladders {
     int64_t n;
     float *value; /* [2,n,n] */
-    double *sum;  /* [2,n,n] sum[k] = value[0] + ... + value[k] of the same line */
+    double *sum;  /* [2,n,n] sum[k] = value[0] + ... + value[k] of this line */
 } ladders;
 
 /* Defines a total order with NaN last, so that sorting is sound for any numbers. */
@@ -158,8 +158,9 @@ static double overhang(const ladders *l, int64_t line, double bound)
 }
 
 /* Returns ERC of M'[i,j] = M[i,p(j)]. Row i of M' holds the numbers of row i of M, and column j
- * those of column p(j). So the hinges of a line are computed from its sorted sums, without reading
- * its n numbers again. The last term takes out j = i, which is above its own bound if alpha < 1. */
+ * those of column p(j) of M. So the hinges of a line are computed from its sorted sums, without
+ * reading its n numbers again. The last term takes out j = i, which is above its own bound if alpha
+ * < 1. */
 static double paired_erc(const ladders *l, const float *M, const int32_t *pairing, double alpha)
 {
     double sum = 0;
@@ -172,7 +173,7 @@ static double paired_erc(const ladders *l, const float *M, const int32_t *pairin
     return sum / ((double)n * (double)n);
 }
 
-/* The multiplication prefers some places to others by less than n / 2^32. */
+/* Shuffles the pairing. The multiplication prefers some places to others by less than n / 2^32. */
 static void shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key)
 {
     for (int64_t i = 0; i < n; i++) pairing[i] = (int32_t)i;
@@ -185,7 +186,8 @@ static void shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key)
     }
 }
 
-/* The upper bits of a layer's number, which no model has but a file may claim, go to the step. */
+/* Returns the key of a random pairing. The upper bits of a layer's number, which only a damaged
+ * file has, go to the step. */
 static cpl_rng_key pairing_key(uint64_t seed, int64_t layer, uint64_t turn)
 {
     uint64_t upper = (uint64_t)layer >> 16 & 0xffffffffu;
@@ -232,10 +234,10 @@ static cpl_status pairing_figures(cpl_null_model *out, const float *M, int64_t n
     return there ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* ---- by what factors other numbers exceed the diagonal ---- */
+/* ---- ratios of other numbers to the diagonal ---- */
 
-/* Returns the quotient, one step up if rounding left it too small to close the hinge m - alpha own:
- * so ERC at the largest quotient is 0 and not a rounding error. */
+/* Returns the quotient, one step up if rounding left it too small to close the hinge m - alpha own.
+ * So ERC at the largest quotient is 0 and not a rounding error. */
 static double quotient(double m, double own)
 {
     if (!(m > 0)) return 0;
@@ -252,7 +254,7 @@ static int rising(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Returns the number at place q (count - 1) of the sorted ones, linear between neighbours. */
+/* Returns the number at place q (count - 1) of the sorted numbers, linear between neighbours. */
 static double quantile(const double *sorted, int64_t count, double q)
 {
     double place  = q * (double)(count - 1);
@@ -300,7 +302,7 @@ cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, const float *M, 
     return CPL_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole comparison ---- */
 
 cpl_status cpl_null_model_of(cpl_null_model *out, int32_t *assigned, const float *M,
                              const double *row_norm, const double *gate_norm, int64_t n,

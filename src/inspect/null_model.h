@@ -23,10 +23,10 @@ double cpl_null_model_erc(const float *M, int64_t n, double alpha);
 CPL_NODISCARD cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t n);
 
 /* Holds quantiles and maximum of ratio_ij = max(M_ij / M_ii, M_ij / M_jj) over the pairs i != j,
- * linear between neighbours as NumPy's; 0/0 counts as 0, x/0 is infinite. A ratio is rounded so
+ * linear between neighbours as NumPy's. 0/0 counts as 0, and x/0 is infinite. A ratio is rounded so
  * that its hinges are closed: ERC at a finite `most` is exactly 0. CPL_ERR_MEMORY. */
 typedef struct cpl_null_model_ratios {
-    double q50, q90, q99, most; /* most is alpha_min; n = 1: all 0 */
+    double q50, q90, q99, most; /* most is alpha_min; all are 0 if n = 1 */
     double violated;            /* share of the pairs above 1 */
     int64_t most_row, most_column;
 } cpl_null_model_ratios;
@@ -34,8 +34,8 @@ typedef struct cpl_null_model_ratios {
 CPL_NODISCARD cpl_status cpl_null_model_ratios_of(cpl_null_model_ratios *out, const float *M,
                                                   int64_t n);
 
-/* assignment_accuracy: share of i with p(i) = i in the optimal assignment on kappa. By chance it
- * is 1/n, and so are the two shares before it. */
+/* Compares kappa with chance. assignment_accuracy is the share of i with p(i) = i in the optimal
+ * assignment on kappa. By chance it is 1/n, and so are the two top1 shares. */
 typedef struct cpl_null_model {
     double kappa_diagonal, kappa_off_diagonal; /* means; the second is 0 for n = 1 */
     double kappa_row_top1, kappa_column_top1; /* share whose largest kappa is on the diagonal; a tie
@@ -50,11 +50,11 @@ typedef struct cpl_null_model {
     double erc_mean[CPL_NULL_MODEL_MAX_ALPHAS], erc_sd[CPL_NULL_MODEL_MAX_ALPHAS];
 } cpl_null_model;
 
-/* row_norm [n] of R, gate_norm [n] of the experts. Sets assigned [n] (NULL: not needed) to the
- * optimal assignment on kappa. Random pairing t is one Fisher-Yates shuffle of
- * 0 .. n-1: for i = n-1 .. 1 places i and floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of index i,
- * CPL_STREAM_PAIRING, step t, seed and layer. One thread; n >= 1. Numbers of M that are not finite
- * give figures without meaning. CPL_ERR_MEMORY. */
+/* Sets `out`, and assigned [n] (may be NULL) to the optimal assignment on kappa, from M [n,n],
+ * row_norm [n] of R and gate_norm [n] of the experts. Random pairing t is one Fisher-Yates shuffle
+ * of 0 .. n-1: for i = n-1 .. 1 places i and floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of index
+ * i, CPL_STREAM_PAIRING, step t, seed and layer. Runs in one thread. n must be at least 1. Numbers
+ * of M that are not finite give figures without meaning. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_null_model_of(cpl_null_model *out, int32_t *assigned, const float *M,
                                            const double *row_norm, const double *gate_norm,
                                            int64_t n, const double *alphas, int n_alphas,

@@ -1,10 +1,10 @@
 /* null_model_assign.c - the best pairing of rows and columns; see null_model.h.
  *
- * Method: H. W. Kuhn's Hungarian method with shortest augmenting paths. Prices keep every loss
+ * Source: H. W. Kuhn's Hungarian method with shortest augmenting paths. Prices keep every loss
  *           loss_ij = row_price_i + column_price_j - score_ij
- *         at 0 or more, and at 0 if i and j are paired; so a perfect pairing has the largest sum.
- *         One row after another is paired along the path of least loss to a free column.
- * Ends:   after n paths of at most n columns, whatever the numbers are, NaN and infinities too. */
+ *         at 0 or more, and at 0 if i and j are paired. So a perfect pairing has the largest sum.
+ *         One row after another is paired along the path of least loss to a free column. The search
+ *         ends after n paths of at most n columns for any numbers, NaN and infinities too. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -19,10 +19,10 @@ typedef struct market {
     const double *score; /* [n,n] */
     int64_t n;
     double *row_price, *column_price; /* [n] */
-    double *loss;                     /* [n] of the shortest path found to each column */
-    int32_t *from;                    /* [n] the row that path comes from last */
-    int32_t *row_of;                  /* [n] of each column; -1: free */
-    int32_t *column_of;               /* [n] of each row: the pairing */
+    double *loss;                     /* [n] loss of the shortest path found to each column */
+    int32_t *from;                    /* [n] last row of the shortest path to each column */
+    int32_t *row_of;                  /* [n] row paired with each column; -1: free */
+    int32_t *column_of;               /* [n] the pairing: column of each row */
     bool *reached;                    /* [n] columns whose shortest path is known */
 } market;
 
@@ -31,7 +31,8 @@ static size_t market_bytes(int64_t n)
     return (size_t)n * (3 * sizeof(double) + 2 * sizeof(int32_t) + sizeof(bool));
 }
 
-/* Rows begin at the price of their best column, columns at 0: no loss is negative. */
+/* Opens the market. Rows begin at the price of their best column, columns at 0, so that no loss is
+ * negative. */
 static market open_market(void *memory, int32_t *pairing, const double *score, int64_t n)
 {
     market m       = {.score = score, .n = n, .column_of = pairing, .row_price = memory};
@@ -50,7 +51,7 @@ static market open_market(void *memory, int32_t *pairing, const double *score, i
 }
 
 /* Shortens the paths to all columns not yet reached by way of `row`, whose own path has lost
- * `lost`; returns the nearest of them. */
+ * `lost`. Returns the nearest of these columns. */
 static int64_t nearest_through(market *m, int32_t row, double lost)
 {
     const double *score = m->score + row * m->n;
@@ -85,7 +86,7 @@ static int64_t find_free(market *m, int32_t root)
     }
 }
 
-/* Moves the prices so that the whole path to `last` is without loss. */
+/* Moves the prices so that the whole path to `last` has loss 0. */
 static void update_prices(market *m, int32_t root, int64_t last)
 {
     m->row_price[root] -= m->loss[last];

@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "store/run_dir.h"
 
-/* ---- which layers ---- */
+/* ---- choice of layers ---- */
 
 static bool is_chosen(const cpl_inspect_options *o, int64_t layer)
 {
@@ -48,7 +48,8 @@ static cpl_status choose_layers(cpl_coupling_report *r)
     return CPL_OK;
 }
 
-/* Judges layers before a weight is read. With keep_going a fault is a sentence of its layer. */
+/* Judges layers before a weight is read. With keep_going a fault is stored as its layer's
+ * sentence. */
 static cpl_status judge_layers(cpl_coupling_report *r)
 {
     int64_t sound = 0;
@@ -70,7 +71,7 @@ static cpl_status judge_layers(cpl_coupling_report *r)
     return CPL_OK;
 }
 
-/* ---- what it costs ---- */
+/* ---- costs ---- */
 
 /* Returns the memory that is kept until the report is closed: tables of tensors, and the figures
  * of every layer. */
@@ -126,7 +127,7 @@ static cpl_status set_rows(cpl_inspect_cost *cost, cpl_coupling_report *r)
                     cpl_text_bytes(has, there));
 }
 
-/* ---- what will be read ---- */
+/* ---- bytes to read ---- */
 
 /* Adds rows [first, first + rows) of the gate of expert j. */
 static cpl_status add_rows(cpl_source_pieces *pieces, cpl_inspect_cost *cost,
@@ -189,7 +190,7 @@ done:
 
 /* ---- opening and closing ---- */
 
-/* Returns the last part of a path, for a checkpoint of a run with the part before:
+/* Returns the last part of a path. For a checkpoint of a run the part before it comes first:
  * "run/step-000100". */
 static char *name_of(const char *path)
 {
@@ -207,7 +208,7 @@ static char *name_of(const char *path)
     return name;
 }
 
-/* The folder of a run is resolved to its last checkpoint. */
+/* Opens the files. The folder of a run is resolved to its last checkpoint. */
 static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
 {
     const double there = fmin(r->options.memory_bytes, cpl_memory_available());
@@ -224,7 +225,7 @@ static cpl_status open_files(cpl_coupling_report *r, const cpl_log *log)
  * holds, are an estimate. */
 static double table_bytes(const cpl_coupling_report *r, int64_t held_before)
 {
-    const double of_index = r->files->n_parts > 1 ? 300 : 0; /* a tensor */
+    const double of_index = r->files->n_parts > 1 ? 300 : 0; /* bytes a tensor */
     return (double)(cpl_alloc_in_use() - held_before) + of_index * (double)r->files->count;
 }
 

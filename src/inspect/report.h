@@ -1,4 +1,4 @@
-/* report.h - how well router and experts of a checkpoint agree: figures of every MoE layer,
+/* report.h - agreement of router and experts of a checkpoint: figures of every MoE layer,
  * from the weights alone (docs/method.md 5.2).
  *
  * Room:    inspect. The report is shown by the functions of show.h.
@@ -26,7 +26,7 @@ typedef struct cpl_inspect_options {
     bool silhouette;          /* measure the silhouettes too, for which gates are read twice */
     bool lambda;              /* measure the spectral norms of the gates too, and lambda */
     bool text;                /* the verdict does not name --text, since its report stands beside */
-    bool noisy;               /* M is computed from R * delta as in training, else from R */
+    bool noisy;               /* M is computed from R * delta as in training, not from R */
     uint64_t noise_seed;      /* seed of delta, at step 0 */
     int n_threads;            /* at least 1 */
     double memory_bytes;      /* limit; INFINITY: the machine's memory */
@@ -35,16 +35,16 @@ typedef struct cpl_inspect_options {
     bool rows;                /* write rows of gates of the middle layer that is measured */
     uint64_t seed;            /* seed of the random pairings and of the sample */
 
-    /* Called after each expert, by one thread at a time; may be NULL. */
+    /* May be NULL. It is called after each expert, by one thread at a time. */
     void (*progress)(void *ctx, const cpl_inspect_progress *progress);
     void *ctx;
 } cpl_inspect_options;
 
 struct cpl_inspect_progress {
     const char *path;             /* path of the checkpoint */
-    int64_t layer;                /* its number */
-    double bytes_read, bytes;     /* so far, and in all */
-    double seconds, seconds_left; /* since the beginning; NaN while unknown */
+    int64_t layer;                /* number of the layer */
+    double bytes_read, bytes;     /* bytes read so far; bytes to read in all */
+    double seconds, seconds_left; /* time since the beginning; time left, NaN while unknown */
 };
 
 /* Holds figures of the clean centred rows R_i - 1/n sum_j R_j in place of R_i. Adding one vector to
@@ -58,23 +58,23 @@ typedef struct cpl_centred_report {
     cpl_null_model chance;
 } cpl_centred_report;
 
-/* Holds means from the rows that were read, with o.sample. A layer of which not all rows were read
- * has no other figure that needs M or the norms of the gates. */
+/* Holds means from the rows that were read, with o.sample. A layer of which only some rows were
+ * read has no further figure that needs M or the norms of the gates. */
 typedef struct cpl_sample_report {
     cpl_row_plan plan;
-    bool has_M, has_centred; /* without has_M the gate norm alone is an estimate; has_centred: false
-                                with --noise too */
-    int64_t rows;            /* read of each gate, at most */
+    bool has_M, has_centred; /* without has_M the gate norm alone is an estimate; has_centred is
+                                false with --noise too */
+    int64_t rows;            /* rows read of each gate, at most */
     cpl_estimate stored[CPL_SAMPLE_FIGURES], centred[CPL_SAMPLE_FIGURES];
 } cpl_sample_report;
 
 /* Holds the figures of a layer. */
 typedef struct cpl_layer_report {
     const cpl_moe_layer *at; /* its n, d, D, K, part, number, notes */
-    char *fault;             /* the reason why there are no figures, owned; NULL: there are */
+    char *fault;             /* reason why the figures are missing, or NULL; owned */
     bool skipped;            /* the file is sound, but a layer of this kind cannot be measured */
-    bool has_M;              /* false: router and experts read different vectors, a fault, or a
-                                sample that is not of all rows */
+    bool has_M;              /* false after a fault, if router and experts read different
+                                vectors, or if only some rows were read */
 
     float *M;            /* [n,n]; NULL without has_M */
     float *eps;          /* [n] */
@@ -99,7 +99,7 @@ enum { CPL_MOST_ROWS = 4096, CPL_ROWS_HEAD = 256 };
 typedef struct cpl_inspect_rows {
     int64_t index;  /* index of the layer in the report */
     int64_t stride; /* experts i with i mod stride = 0 are taken, at most 8 */
-    int64_t every;  /* one of so many rows of a gate is taken; 1: all of them */
+    int64_t every;  /* distance between the rows taken of a gate; 1: all rows */
     int64_t count;  /* rows of all experts; 0: not requested */
     char *file;     /* (bytes) owned; NULL: not read */
     size_t bytes;
@@ -111,21 +111,21 @@ typedef struct cpl_coupling_report {
     cpl_stored_files *files;
     cpl_moe_map map;
     cpl_inspect_options options;  /* as they were used */
-    cpl_layer_report *layers;     /* (n_layers) of those chosen, in the order of the map */
-    int64_t n_layers, n_measured; /* measured: with figures */
+    cpl_layer_report *layers;     /* (n_layers) chosen layers, in the order of the map */
+    int64_t n_layers, n_measured; /* n_measured have figures */
     cpl_inspect_rows rows;
-    double table_bytes; /* bytes of names, shapes and layers, held while it is open */
+    double table_bytes; /* bytes of names, shapes and layers, held while the report is open */
     double bytes_read, flops, seconds;
 } cpl_coupling_report;
 
 /* Holds the cost of an inspection, known before anything is read. */
 typedef struct cpl_inspect_cost {
-    double bytes;       /* to read: routers and gates of the chosen layers; gates twice for the
+    double bytes;       /* bytes of routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
     double whole_bytes; /* bytes to read without o.sample */
     double flops; /* 2 n^2 D d a layer, twice that with silhouettes; without the spectral norms */
-    double memory_bytes; /* at most, beyond the memory of the process; without o.rows */
-    double rows_bytes;   /* memory of o.rows; 0 without */
+    double memory_bytes; /* upper bound, beyond the process's memory; without o.rows */
+    double rows_bytes;   /* memory of o.rows; 0 without o.rows */
     double seconds;      /* at the speed of this machine, measured by a short product and a short
                             read of the files themselves; spectral norms included. From
                             another origin: without the reading */
@@ -136,16 +136,16 @@ typedef struct cpl_inspect_cost {
     int n_threads;           /* fewer than requested if memory_bytes allows no more */
 } cpl_inspect_cost;
 
-/* Opens the checkpoint, finds its layers and estimates the cost. CPL_ERR_INPUT: there are no MoE
- * layers; a requested layer does not exist; a layer has a fault, without keep_going; rows of gates
- * to be sampled are not contiguous.
- * CPL_ERR_MEMORY: the memory of one thread is not available. On failure `report` is empty. */
+/* Opens the checkpoint, finds its layers and estimates the cost. Fails with CPL_ERR_INPUT if there
+ * are no MoE layers, if a requested layer does not exist, if a layer has a fault, without
+ * keep_going, or if rows of gates to be sampled are not contiguous. Fails with CPL_ERR_MEMORY if
+ * the memory of one thread is not available. On failure `report` is empty. */
 CPL_NODISCARD cpl_status cpl_inspect_open(cpl_coupling_report *report, cpl_inspect_cost *cost,
                                           const char *path, const cpl_inspect_options *options,
                                           const cpl_log *log);
 
-/* Fills the figures. Without keep_going the first layer that cannot be read ends it. */
+/* Fills the figures. Without keep_going the run ends at the first layer that cannot be read. */
 CPL_NODISCARD cpl_status cpl_inspect_run(cpl_coupling_report *report);
-void cpl_inspect_close(cpl_coupling_report *report); /* all zero: nothing to do */
+void cpl_inspect_close(cpl_coupling_report *report); /* `report` may be all zero */
 
 #endif /* CPL_INSPECT_REPORT_H */

@@ -1,6 +1,6 @@
-/* rows.c - rows of W_g of some experts, as a file that numpy.load reads: of the experts i with i
- * mod stride = 0 of one layer, at most 8 experts and CPL_MOST_ROWS rows, thinned by even
- * strides, which are the paper's choice for its t-SNE picture. */
+/* rows.c - rows of W_g of some experts, as a file that numpy.load reads. The experts i with i mod
+ * stride = 0 of one layer are taken, at most 8 experts and CPL_MOST_ROWS rows. Rows are thinned by
+ * even strides, which are the paper's choice for its t-SNE picture. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { MOST_EXPERTS = 8, MAGIC = 10, ALIGNED = 64 };
 
-/* ---- which rows ---- */
+/* ---- choice of rows ---- */
 
 static int64_t middle_layer(const cpl_coupling_report *r)
 {
@@ -42,7 +42,7 @@ void cpl_inspect_rows_choose(cpl_coupling_report *r)
 
 /* ---- the file ---- */
 
-/* Writes what is before the records into `head`, and returns its length: a multiple of 64. */
+/* Writes the bytes before the records into `head`, and returns their number, a multiple of 64. */
 static size_t put_head(char head[CPL_ROWS_HEAD], int64_t count, int64_t d)
 {
     memset(head, ' ', CPL_ROWS_HEAD);
@@ -52,7 +52,7 @@ static size_t put_head(char head[CPL_ROWS_HEAD], int64_t count, int64_t d)
                            (long long)d, (long long)count);
     CPL_ASSERT(n > 0 && n < CPL_ROWS_HEAD - MAGIC - ALIGNED);
     const size_t length = (size_t)divide_up(MAGIC + n + 1, ALIGNED) * ALIGNED;
-    head[MAGIC + n]     = ' '; /* over the NUL */
+    head[MAGIC + n]     = ' '; /* overwrites the NUL */
     head[length - 1]    = '\n';
     memcpy(head, "\x93NUMPY\x01\x00", 8);
     head[8] = (char)((length - MAGIC) & 255);
@@ -80,7 +80,7 @@ cpl_status cpl_inspect_rows_pieces(cpl_source_pieces *pieces, const cpl_coupling
     return CPL_OK;
 }
 
-/* Appends the records of one expert, whose gate is loaded, from `to` on; returns their end. */
+/* Appends the records of one expert, whose gate is loaded, from `to` on. Returns their end. */
 static char *put_expert(char *to, const cpl_gate *gate, int64_t every, float *row)
 {
     const cpl_moe_layer *at = gate->layer;
@@ -110,7 +110,7 @@ cpl_status cpl_inspect_rows_read(cpl_coupling_report *r)
     p->bytes          = head + records_bytes;
     for (int64_t e = 0; e < at->n; e += p->stride) {
         CPL_TRY_DONE(cpl_gate_load(&gate, at, e));
-        CPL_TRY_DONE(cpl_gate_check(&gate, row)); /* it may have changed since it was measured */
+        CPL_TRY_DONE(cpl_gate_check(&gate, row)); /* the file may have changed since */
         to = put_expert(to, &gate, p->every, row);
     }
     CPL_ASSERT(to == p->file + p->bytes);

@@ -1,5 +1,5 @@
-/* sample.c - with --sample: which rows of every gate are read, their sums, and means from them; see
- * sample.h and internal.h. */
+/* sample.c - with --sample: the choice of the rows of every gate that are read, their sums, and
+ * means from the sums; see sample.h and internal.h. */
 #include "inspect/sample.h"
 
 #include <math.h>
@@ -23,11 +23,11 @@ static int64_t divisor_below(int64_t group, int64_t rows)
 /* Fewer rows give standard errors that are too small. */
 enum { LEAST_ROWS = 16 };
 
-/* A larger share is all of the rows. */
+/* From a larger share on all rows are read. */
 static const double nearly_all = 0.9;
 
-/* A block is one or several whole groups, or an equal part of a group that is larger than a
- * block. */
+/* Plans the blocks. A block is one or several whole groups, or an equal part of a group that is
+ * larger than a block. */
 cpl_row_plan cpl_row_plan_of(int64_t rows, int64_t aligned, double share)
 {
     const double wanted   = fmin(fmax(share * (double)rows, LEAST_ROWS), (double)rows);
@@ -58,9 +58,9 @@ int64_t cpl_row_plan_block(const cpl_row_plan *plan, int64_t block, int64_t *row
     return first;
 }
 
-/* ---- which blocks are read ---- */
+/* ---- choice of blocks ---- */
 
-/* Leaves out the upper bits of numbers that only a damaged file has. */
+/* Returns the key of an expert, without the upper bits of numbers that only a damaged file has. */
 static cpl_rng_key key_of(uint64_t seed, int part, int64_t layer, int64_t expert)
 {
     return (cpl_rng_key){.seed   = seed,
@@ -88,8 +88,8 @@ void cpl_row_plan_choose(int64_t chosen[CPL_ROW_BLOCKS], const cpl_row_plan *pla
 
 /* ---- means ---- */
 
-/* Sums over row i of the figures of expert j, from all of its blocks but `left_out` (n_read:
- * from all). */
+/* Sets `out` to sums over row i of the figures of expert j, from all of its blocks but `left_out`.
+ * With `left_out` n_read no block is left out. */
 static void take_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s,
                          const double *row_norm, int64_t j, int64_t left_out)
 {
@@ -110,8 +110,8 @@ static void take_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s,
     }
 }
 
-/* Adds the jackknife's estimate and variance of a sum: `all` from b of G blocks, part[k] without
- * block k. Its bias is proportional to 1/b - 1/G. */
+/* Adds the jackknife's estimate and variance of a sum. `all` is the sum from b of G blocks, part[k]
+ * the sum without block k. The bias of `all` is proportional to 1/b - 1/G. */
 static void add_jackknife(double *sum, double *variance, const cpl_row_sums *s, double all,
                           const double part[CPL_ROW_BLOCKS])
 {
@@ -146,7 +146,8 @@ void cpl_sample_estimate(cpl_estimate out[CPL_SAMPLE_FIGURES], const cpl_row_sum
 
 /* ---- a layer ---- */
 
-/* Returns the number of rows of a gate that share a row of factors; 1 if the plan need not know. */
+/* Returns the number of rows of a gate that share a row of factors, or 1 if the plan does not need
+ * it. */
 static int64_t rows_of_factors(const cpl_moe_layer *at)
 {
     const cpl_stored_matrix *m = &at->matrices[0];
@@ -191,7 +192,8 @@ bool cpl_sample_applies(const cpl_layer_report *l)
     return l->sample && !l->sample->plan.whole;
 }
 
-/* A decoder's layer has other blocks than an encoder's layer of the same number. */
+/* Chooses the blocks of an expert. A decoder's layer has other blocks than an encoder's layer of
+ * this number. */
 int64_t cpl_sample_block(const cpl_coupling_report *r, const cpl_layer_report *l, int64_t j,
                          int64_t k, int64_t *rows)
 {
@@ -218,7 +220,7 @@ size_t cpl_sample_memory(const cpl_coupling_report *r, const cpl_layer_report *l
     return ((r->options.noisy ? 1 : 2) * n + 1) * norms * sizeof(double);
 }
 
-/* ---- its sums ---- */
+/* ---- sums of a layer ---- */
 
 cpl_status cpl_sample_sums_init(cpl_sample_sums *s, const cpl_coupling_report *r,
                                 const cpl_layer_report *l)
@@ -238,7 +240,7 @@ void cpl_sample_sums_free(cpl_sample_sums *s)
     *s = (cpl_sample_sums){0};
 }
 
-/* ---- its figures ---- */
+/* ---- figures of a layer ---- */
 
 void cpl_sample_report_estimate(cpl_layer_report *l, const cpl_sample_sums *s,
                                 const double *centred_norm)

@@ -8,7 +8,7 @@
 
 /* ---- rows ---- */
 
-/* In double: no square overflows or vanishes there. */
+/* Returns the sum of squares in double, where no square overflows or vanishes. */
 static double squares_of(const float *x, int64_t d)
 {
     double sum = 0;
@@ -28,15 +28,15 @@ void cpl_silhouette_unit_rows(cpl_matrix x)
     }
 }
 
-/* Returns the larger one; NaN if one of them is. */
+/* Returns the larger number, or NaN if one of the two is NaN. */
 static float larger(float a, float b)
 {
     return a > b || a != a ? a : b;
 }
 
 /* Computes the silhouette from the mean cosines of u to its own expert and to the nearest other
- * one. Its own expert has D rows, among them u itself, at a distance of 0; the cosine of a zero row
- * to itself, which is not one of the others, is 0. */
+ * expert. Its own expert has D rows, among them u itself, at a distance of 0. The cosine of a zero
+ * row to itself, which is not one of the other rows, is 0. */
 static double silhouette_of(const float *u, int64_t d, double own, double other, int64_t D)
 {
     const double rounding = 4 * (double)FLT_EPSILON * sqrt((double)d);

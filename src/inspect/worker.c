@@ -81,7 +81,7 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
     return most_of;
 }
 
-/* Returns how many layers may be in work at the same time. */
+/* Returns the number of layers that may be in work at the same time. */
 static double layers_at_once(const cpl_coupling_report *r, int n_threads)
 {
     int64_t least = INT64_MAX;
@@ -168,8 +168,8 @@ static const cpl_layer_report *first_layer(const cpl_coupling_report *r)
     return NULL;
 }
 
-/* Returns the seconds a FLOP of one thread, from at most `to_come` FLOPs of products of the
- * layer's shape. */
+/* Returns the seconds that one thread takes for a FLOP, from at most `to_come` FLOPs of products of
+ * the layer's shape. */
 static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void *packed, float *R,
                             double to_come)
 {
@@ -190,8 +190,8 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     return seconds / flops;
 }
 
-/* Returns the seconds a byte. A damaged gate ends the reading here, and is reported when it is
- * measured. */
+/* Returns the seconds that reading a byte takes. A damaged gate ends the reading here, and is
+ * reported when it is measured. */
 static double read_speed(cpl_inspect_worker *h, const cpl_layer_report *l)
 {
     const double began = cpl_seconds_now();
