@@ -109,7 +109,7 @@ double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *r
             sum += d;
             count++;
         }
-    return sum / count; /* 0 / 0 without any */
+    return sum / count; /* NaN without pairs of domains */
 }
 
 /* ---- places by id ---- */

@@ -1,8 +1,8 @@
-/* counts.h - counts of a record: how experts are loaded, which go together, and how far
- * domains use different ones.
+/* counts.h - counts of a record: the load of experts, pairs of experts, and differences between
+ * domains.
  *
- * Room:  inspect/routing. All of one layer. A *share* of experts is that of their assignments, T K
- *        in all. */
+ * Room:  inspect/routing. All counts are of one layer. A *share* of an expert is its part of the
+ *        assignments, T K in all. */
 #ifndef CPL_INSPECT_ROUTING_COUNTS_H
 #define CPL_INSPECT_ROUTING_COUNTS_H
 
@@ -14,11 +14,11 @@ typedef struct cpl_routing_load {
     int64_t dead;   /* experts without a token */
 } cpl_routing_load;
 
-/* Sets assignments [n] and the figures. */
+/* Sets assignments [n] and the figures of the load. */
 void cpl_routing_count_load(cpl_routing_load *load, int64_t *assignments,
                             const cpl_routing_record *record, int64_t layer);
 
-/* Sets together [n,n]: tokens that go to both experts; on the diagonal those of the expert. */
+/* Sets together [n,n] to the tokens that go to both experts, and on the diagonal to one. */
 void cpl_routing_count_together(int64_t *together, const cpl_routing_record *record, int64_t layer);
 
 typedef struct cpl_routing_pair {
@@ -27,35 +27,35 @@ typedef struct cpl_routing_pair {
     double expected; /* this number if experts were drawn independently */
 } cpl_routing_pair;
 
-/* Under independence the expected count of a pair of experts is this factor times the product of
- * their tokens. The factor makes the sum over all pairs equal to the true T K (K-1) / 2 (a token
- * cannot go to one expert twice). 0 if there are no pairs. */
+/* Returns a factor. Under independence the expected count of a pair of experts is this factor times
+ * the product of their tokens. The factor makes the sum over all pairs equal to the true T K (K-1)
+ * / 2, since a token cannot go to one expert twice. Returns 0 without pairs. */
 double cpl_routing_factor(const int64_t *together, int64_t n);
 
-/* Sets at most `most` pairs, the most frequent ones, and returns how many. Pairs without a token
- * are left out. Equally frequent pairs are in the order of i, then j. */
+/* Sets at most `most` pairs, the most frequent ones, and returns their number. Pairs without a
+ * token are left out. Equally frequent pairs are in the order of i, then j. */
 int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *together, int64_t n);
 
-/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the Jensen-
- * Shannon distance (base 2, the root) between their shares of experts: 0 the same, 1 no expert
- * in common; NaN if fewer than two domains have tokens. */
+/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the
+ * Jensen-Shannon distance (base 2, the root) between their shares of experts. It is 0 for equal
+ * shares, 1 without a common expert, and NaN if fewer than two domains have tokens. */
 double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *record,
                                  int64_t layer, const cpl_routing_tokens *tokens);
 
-/* Returns the distance between two lists of counts; NaN if one is all zero. */
+/* Returns the distance between two lists of counts, or NaN if a list is all zero. */
 double cpl_routing_distance(const int64_t *a, const int64_t *b, int64_t n);
 
-/* ---- whether single ids have experts of their own (OLMoE's vocabulary specialisation) ----
+/* ---- experts of single ids (OLMoE's vocabulary specialisation) ----
  *
- * The share of an id x and an expert e is N_xe / N_x: how many of the occurrences of x have e among
- * their K experts. */
+ * The share of an id x and an expert e is N_xe / N_x: the part of the occurrences of x that have e
+ * among their K experts. */
 
 enum { CPL_ROUTING_SEEN = 8 };
 
 /* Lists the places of a text by id: groups of ids that occur CPL_ROUTING_SEEN times or more. */
 typedef struct cpl_routing_index {
     int64_t n_ids;
-    int64_t *first; /* (n_ids + 1) of the group in order; groups by rising id */
+    int64_t *first; /* (n_ids + 1) start of each group in `order`, by rising id */
     int64_t *order; /* (first[n_ids]) places */
     int64_t *mixed; /* these places in random order */
 } cpl_routing_index;
@@ -64,8 +64,9 @@ typedef struct cpl_routing_index {
 CPL_NODISCARD cpl_status cpl_routing_index_init(cpl_routing_index *index, cpl_pool *pool,
                                                 const int32_t *ids, int64_t count, uint64_t seed);
 
-/* mean: the largest share of an expert, mean over ids; NaN without ids. shuffled: this mean with
- * ids dealt to the places at random, which shows the effect of few occurrences and uneven load. */
+/* Holds figures of the ids. `mean` is the mean over ids of the largest share of an expert, NaN
+ * without ids. `shuffled` is this mean with ids dealt to the places at random, which shows the
+ * effect of few occurrences and uneven load. */
 typedef struct cpl_routing_vocabulary {
     int64_t n_ids; /* ids that count */
     double mean, shuffled;

@@ -28,7 +28,7 @@ const int32_t *cpl_routing_record_at(const cpl_routing_record *r, int64_t layer,
     return r->choice + (layer * r->n_tokens + token) * r->top_k;
 }
 
-/* Returns the entropy of the scores over their sum; 0 if all are 0. */
+/* Returns the entropy of the scores over their sum, or 0 if all scores are 0. */
 static double entropy_of(const float *scores, int64_t n)
 {
     double sum = 0, sum_log = 0;
@@ -41,11 +41,11 @@ static double entropy_of(const float *scores, int64_t n)
     return sum > 0 ? log(sum) - sum_log / sum : 0;
 }
 
-/* ---- what one batch adds, as a text that goes to all ranks ---- */
+/* ---- entries of one batch, as a text for all ranks ---- */
 
-/* The head of an entry. An entry of a token in one layer has its K experts and their K weights
- * behind the head, that of a sampled token its K experts, n scores and n answers. An entry of
- * all samples of a batch has d doubles, the sum of their x. */
+/* Holds the head of an entry. In an entry of a token in one layer K experts and their K weights
+ * follow the head. In the entry of a sampled token K experts, n scores and n answers follow. An
+ * entry of all samples of a batch has d doubles, the sum of their x. */
 typedef struct entry {
     int64_t place;
     int32_t layer;
@@ -53,7 +53,7 @@ typedef struct entry {
     double entropy;
 } entry;
 
-/* Rounds up to a multiple of 8. */
+/* Returns the bytes of an entry, a multiple of 8. */
 static int64_t entry_bytes(const cpl_routing_record *r, bool sample)
 {
     const int64_t numbers = r->top_k + (sample ? 2 * r->n_experts : r->top_k);
@@ -139,7 +139,7 @@ bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
     return (place + 1) * sampled / all > place * sampled / all;
 }
 
-/* The state of one reading. Answers are those of at most `room` tokens at a time. */
+/* Holds the state of one reading. Answers are computed for at most `room` tokens at a time. */
 typedef struct work {
     cpl_routing_record *record;
     cpl_routing_agreement *agreement;
@@ -151,11 +151,11 @@ typedef struct work {
     cpl_tensor answers, logits;        /* [n,room], [room,n] */
     cpl_routing_choices choices;       /* choices of the batch: owned, for `capacity` tokens */
     int64_t capacity;
-    int32_t *tokens;             /* the host's: `ids` */
-    float *row, *answer, *score; /* the same: `rows`, `answers`, `logits` or probs */
+    int32_t *tokens;             /* copy of `ids` on the host */
+    float *row, *answer, *score; /* copies of `rows`, `answers`, `logits` or probs */
     float *own;                  /* [n] the answers to one token */
-    double *sum;                 /* [d] of the rows of a batch */
-    double *scores;              /* [2,n] and the answers of a token */
+    double *sum;                 /* [d] sum of the rows of a batch */
+    double *scores;              /* [2,n] scores and answers of a token */
     void *scratch;
 } work;
 
@@ -214,7 +214,7 @@ static cpl_status get_choices(work *w, const cpl_moe_kept *kept)
     return CPL_OK;
 }
 
-/* Computes the logits of the `count` gathered tokens; without router rows the scores. */
+/* Computes the logits of the `count` gathered tokens, or without router rows the scores. */
 static void get_scores(work *w, const cpl_layer_params *layer, int64_t count)
 {
     const int64_t n   = w->reader->model.config.n_experts;
@@ -356,11 +356,11 @@ done:
     return status;
 }
 
-/* Memory for the clean coupling matrix. */
+/* Holds memory for the clean coupling matrix. */
 typedef struct clean {
     cpl_tensor rows, products; /* [n,d], [n,D] */
     cpl_tensor columns;        /* [n,n] answers of expert j to row i: [j,i] */
-    float *answers;            /* the host's */
+    float *answers;            /* copy of `columns` on the host */
 } clean;
 
 static void take_clean(clean *c, cpl_tensor_arena *arena, const cpl_model_settings *config)

@@ -1,8 +1,8 @@
-/* record.h - what the router of every layer chose for every token of a text.
+/* record.h - the router's choices in every layer for every token of a text.
  *
- * Room:    inspect/routing. Filled in one reading (reader.h), counted afterwards (counts.h), so
- *          that checkpoints of a run can be compared token by token.
- * Memory:  L T K numbers of 4 bytes; nothing of size T n.
+ * Room:    inspect/routing. A record is filled in one reading (reader.h) and counted afterwards
+ *          (counts.h), so that checkpoints of a run can be compared token by token.
+ * Memory:  L T K numbers of 4 bytes, and no array of size T n.
  * Names:   T tokens (predictions of the texts, by place), n experts, K of them a token, L
  *          layers. */
 #ifndef CPL_INSPECT_ROUTING_RECORD_H
@@ -36,17 +36,17 @@ void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *record, i
                               const cpl_routing_choices *choices, const int64_t *place,
                               int64_t count);
 
-/* Adds the entry at `text`, which is aligned to 8 bytes, and returns its bytes; 0: it is another
- * entry. */
+/* Adds the entry at `text`, which is aligned to 8 bytes, and returns its bytes. Returns 0 for an
+ * entry of another kind. */
 int64_t cpl_routing_record_add(cpl_routing_record *record, const char *text);
 
 /* Returns the K choices of a token. */
 const int32_t *cpl_routing_record_at(const cpl_routing_record *record, int64_t layer,
                                      int64_t token);
 
-/* Sets router saturation (OLMoE): the mean over tokens of the share of a token's K experts that
- * both chose, and of its first choices that are the same. Both records are of one text and one
- * shape. */
+/* Sets router saturation (OLMoE), as means over tokens. `topk` is the share of a token's K experts
+ * that both records chose, `top1` the share of equal first choices. Both records are of one text
+ * and one shape. */
 void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
                             const cpl_routing_record *b, int64_t layer);
 
@@ -62,18 +62,18 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl
 
 /* ---- the reading ---- */
 
-/* Returns whether the token at this place is among `sampled` of `all`, evenly spread; `sampled` <=
- * `all`. */
+/* Returns whether the token at this place is among `sampled` of `all`, evenly spread. `sampled`
+ * must be at most `all`. */
 bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
 
-/* Reads the texts and sets the record. agreement [L] (initialised) is filled from `sampled` tokens;
- * NULL: not computed. */
+/* Reads the texts and sets the record. agreement [L] (initialised, may be NULL) is filled from
+ * `sampled` tokens. */
 CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,
                                              cpl_routing_agreement *agreement, int64_t sampled,
                                              cpl_reader *reader, const cpl_texts *texts);
 
 /* Sets M [n,n], the clean coupling matrix |R_i W_g^j| of a loaded model's layer that has router
- * rows, and centred [n,n], that of the centred rows. CPL_ERR_MEMORY. */
+ * rows, and centred [n,n], the matrix of the centred rows. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_clean(float *M, float *centred, cpl_reader *reader,
                                            int64_t layer);
 

@@ -43,8 +43,8 @@ static cpl_status find_steps(cpl_routing_report *r)
     return status;
 }
 
-/* All ranks read the checkpoints that rank 0 has found: an older one may be removed at any time.
- * Collective; `status`: what this rank has come to. */
+/* Sends the checkpoints that rank 0 has found to all ranks, because an older one may be removed at
+ * any time. It is collective. `status` is the result of this rank so far. */
 static cpl_status share_steps(cpl_routing_report *r, cpl_group *group, cpl_status status)
 {
     cpl_text own     = {0};
@@ -170,7 +170,7 @@ static cpl_status begin(work *w)
 static void set_agreement(cpl_routing_layer *l, const cpl_routing_agreement *a)
 {
     const double tokens = (double)a->n_tokens, ranked = (double)a->n_ranked;
-    l->rho_mean = a->rho / ranked; /* NaN without any */
+    l->rho_mean = a->rho / ranked; /* NaN without ranked tokens */
     l->rho_sd   = sqrt(fmax(a->rho_2 / ranked - l->rho_mean * l->rho_mean, 0));
     if (a->n_ranked == 0) l->rho_sd = (double)NAN;
     l->top1    = (double)a->top1 / tokens;
@@ -216,7 +216,7 @@ static cpl_status set_layer(work *w, int64_t layer)
     const cpl_routing_record *chose = &w->record;
     cpl_routing_layer *l            = &r->layers[layer];
     cpl_routing_count_load(&l->load, l->assignments, chose, layer);
-    for (int64_t e = 0; e < r->n_experts; e++) /* 0 / 0 without any */
+    for (int64_t e = 0; e < r->n_experts; e++) /* NaN without assignments */
         l->mean_weight[e] = chose->weight[layer * r->n_experts + e] / (double)l->assignments[e];
     l->router_entropy = chose->entropy[layer] / (double)chose->n_tokens;
     cpl_routing_count_together(l->together, chose, layer);
@@ -236,7 +236,7 @@ static bool same_shape(const cpl_model_settings *a, const cpl_model_settings *b)
            a->vocab_size == b->vocab_size;
 }
 
-/* Reads the same ids with an older checkpoint. */
+/* Reads the ids of the text again with an older checkpoint. */
 static cpl_status read_step(work *w, cpl_routing_step *s, const cpl_log *log)
 {
     cpl_routing_report *r     = w->report;

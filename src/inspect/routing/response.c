@@ -40,7 +40,7 @@ cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, 
     return cpl_routing_samples_init(&a->samples, pool, room, n);
 }
 
-/* Returns the rank of expert e by response; 0 is the strongest. */
+/* Returns the rank of expert e by response, where 0 is the strongest. */
 static int64_t place_of(const double *answers, int64_t n, int64_t e)
 {
     int64_t before = 0;
@@ -79,8 +79,8 @@ static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
                 *out++ = M[i * a->n + j];
 }
 
-/* Sets the entries of both matrices off the diagonal, every row over its mean, as lists; returns
- * how many. */
+/* Sets lists of the entries of both matrices off the diagonal, divided by the mean of their row.
+ * Returns the length of a list. */
 static int64_t set_lists(double *x, double *y, const float *a, const float *b, int64_t m)
 {
     int64_t count = 0;
@@ -134,7 +134,7 @@ static void own_entries(cpl_routing_m_tok *out, const float *M, int64_t m)
     out->columns_own = (double)columns / (double)m;
 }
 
-/* Sets the figures of the kept experts; all matrices [m,m] are reduced to these experts. */
+/* Sets the figures of the kept experts. All matrices [m,m] are reduced to these experts. */
 static cpl_status figures(cpl_routing_m_tok *out, const float *M_tok, const float *M,
                           const float *centred, const double *alphas, int n_alphas)
 {

@@ -13,28 +13,28 @@
 #include "inspect/routing/signs.h"
 #include "model/model.h"
 
-/* Returns whether the model has router rows R_i (Autonomy-of-Experts has none). */
+/* Returns whether the model has router rows R_i (Autonomy-of-Experts has no router). */
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
-/* Sets answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer;
- * scratch [S,D] F32, and [S,r] if the gates are factorised, else none. Only this function depends
- * on which parameters make W_g^j. */
+/* Sets answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer.
+ * scratch is [S,D] F32, and [S,r] if the gates are factorised. Only this function depends on which
+ * parameters make W_g^j. */
 void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
                          cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
 
 /* Holds sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {
-    int64_t n_tokens;  /* sampled */
+    int64_t n_tokens;  /* sampled tokens */
     int64_t n_ranked;  /* sampled tokens whose scores and answers vary, so that rho exists */
     double rho, rho_2; /* sums of Spearman's rho of router scores and answers, and of its square */
-    int64_t top1;      /* tokens whose first choice is the expert that answers most */
-    int64_t shared;    /* experts that are among the K of the router and the K that answer most */
+    int64_t top1;      /* tokens whose first choice is the expert of the largest answer */
+    int64_t shared;    /* experts among both the K of the router and the K of largest answers */
     double *sums;      /* [n,n] row i: sum of the answers over the tokens routed to i */
-    int64_t *routed;   /* [n] how many tokens are routed to each expert */
+    int64_t *routed;   /* [n] number of tokens routed to each expert */
     int64_t n, top_k;
     double *row; /* [d] sum of the sampled tokens x */
     int64_t d;
-    cpl_routing_samples samples; /* the scores are the router's logits; room 0: it has no rows */
+    cpl_routing_samples samples; /* the scores are the router's logits; room is 0 without rows */
 } cpl_routing_agreement;
 
 /* Makes empty sums, which keep at most `room` sampled tokens. CPL_ERR_MEMORY. */
@@ -42,26 +42,27 @@ CPL_NODISCARD cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cp
                                                     int64_t n, int64_t top_k, int64_t d,
                                                     int64_t room);
 
-/* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Of equal
- * answers the lower expert's is the larger. `scratch`: cpl_correlation_scratch(n) bytes. */
+/* Adds one token: its router scores [n] and answers [n], and its K experts, best first. Among equal
+ * answers the answer of the lower expert counts as larger. `scratch` has cpl_correlation_scratch(n)
+ * bytes. */
 void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch);
 
-/* M_tok[i,j] tells whether R_i represents its tokens: it is the mean over the tokens routed to i of
- * the answer of j, among the experts that have CPL_ROUTING_FEW tokens or more. */
+/* M_tok[i,j] is the mean answer of expert j over the tokens routed to expert i, among the experts
+ * that have CPL_ROUTING_FEW tokens or more. It shows whether R_i represents its tokens. */
 enum { CPL_ROUTING_FEW = 8 };
 
-/* Holds r and rho between M_tok and the clean M, or M of the centred rows: of their entries off the
- * diagonal, every row over its mean. */
+/* Holds r and rho between M_tok and the clean M, or M of the centred rows. Only entries off the
+ * diagonal count, each divided by the mean of its row. */
 typedef struct cpl_routing_likeness {
     double pearson, spearman;
 } cpl_routing_likeness;
 
 typedef struct cpl_routing_m_tok {
-    int64_t n_kept, n_left_out; /* experts with CPL_ROUTING_FEW tokens or more; with fewer */
+    int64_t n_kept, n_left_out; /* experts with CPL_ROUTING_FEW tokens or more; other experts */
     double diagonal;            /* mean of the M_tok[i,i] */
-    double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC of M_tok of the kept experts; NaN without any */
-    double alpha_min;                      /* smallest alpha at which that ERC is 0 */
+    double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC of M_tok of kept experts; NaN without them */
+    double alpha_min;                      /* smallest alpha at which this ERC is 0 */
     double rows_own; /* share of rows i whose own answer is the largest: tokens sent to i excite i
                            most */
     double
@@ -71,8 +72,8 @@ typedef struct cpl_routing_m_tok {
     cpl_routing_likeness like_M, like_centred;
 } cpl_routing_m_tok;
 
-/* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures; M and centred [n,n] are
- * the clean coupling matrices of the router's rows and of the centred ones, or both NULL.
+/* Sets M_tok [n,n] (NaN in rows of experts without tokens) and the figures. M and centred [n,n] are
+ * the clean coupling matrices of the router's rows and of the centred rows, or both NULL.
  * CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
                                               const cpl_routing_agreement *a, const float *M,

@@ -56,9 +56,9 @@ static cpl_routing_rho rho_of(const means *m)
     return (cpl_routing_rho){value_of(&m->all), value_of(&m->above), value_of(&m->below)};
 }
 
-/* Lists of a token or an expert, and memory for parts of them. */
+/* Holds lists of a token or an expert, and memory for parts of them. */
 typedef struct lists {
-    double *sign; /* whose sign counts */
+    double *sign; /* numbers whose sign counts */
     double *score, *answer;
     double *x, *y;
     void *scratch;
@@ -83,7 +83,7 @@ static void free_lists(lists *l)
     cpl_free(l->scratch);
 }
 
-/* Returns rho of the entries whose sign times `side` is above 0; side 0: of all. */
+/* Returns rho of the entries whose sign times `side` is above 0, or of all for `side` 0. */
 static double rho_of_side(const lists *l, int64_t length, double side)
 {
     int64_t count = 0;
@@ -159,7 +159,7 @@ static void over_experts(means *m, const lists *l, const cpl_routing_samples *s,
 
 typedef struct sampled {
     int32_t id;
-    int64_t token; /* among the samples */
+    int64_t token; /* index of the token among the samples */
 } sampled;
 
 static int by_id(const void *a, const void *b)
@@ -169,7 +169,7 @@ static int by_id(const void *a, const void *b)
     return (x->token > y->token) - (x->token < y->token);
 }
 
-/* Adds the tokens of one id, less the means, which mean_score and mean_answer [n] are for. */
+/* Adds the tokens of one id, with their means subtracted. mean_score, mean_answer [n]: scratch. */
 static void add_group(means *m, const lists *l, const cpl_routing_samples *s, const double *origin,
                       const sampled *group, int64_t count, double *mean_score, double *mean_answer)
 {
@@ -210,7 +210,7 @@ static cpl_status within_ids(means *m, const lists *l, const cpl_routing_samples
     return whole ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* ---- the whole ---- */
+/* ---- all figures ---- */
 
 cpl_status cpl_routing_signs_of(cpl_routing_signs *out, const cpl_routing_samples *s,
                                 const int32_t *id, bool centred)

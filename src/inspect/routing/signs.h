@@ -1,13 +1,13 @@
-/* signs.h - how scores of either sign agree with the experts' answers.
+/* signs.h - agreement of scores of either sign with the experts' answers.
  *
- * Room:    inspect/routing. M_ij = |R_i W_g^j| is the same for R_i and -R_i, so the coupling loss
- *          cannot tell tokens that R_i scores high from those that it scores far below 0
+ * Room:    inspect/routing. M_ij = |R_i W_g^j| is equal for R_i and -R_i, so the coupling loss
+ *          cannot distinguish tokens that R_i scores high from tokens that it scores far below 0
  *          (docs/method.md 3.12). These figures can.
- * Names:   T sampled tokens of a layer, n experts; score s_ti = x_t . R_i, the router's logit; answer
- *          a_tj = |x_t W_g^j|. Centred scores are s_ti - 1/n sum_j s_tj, the logits of the centred
- *          rows: softmax routing does not change when all scores of a token do by the same amount.
- * Ranks:   rho is Spearman's; a list that does not vary, or of fewer than CPL_SIGNS_LEAST entries,
- *          has none and is left out of the mean. */
+ * Names:   T sampled tokens of a layer, n experts; score s_ti = x_t . R_i, the router's logit;
+ *          answer a_tj = |x_t W_g^j|. Centred scores are s_ti - 1/n sum_j s_tj, the logits of the
+ *          centred rows: softmax routing does not change when one amount is added to all scores of
+ *          a token. rho is Spearman's. It is undefined for a list that does not vary or has fewer
+ *          than CPL_SIGNS_LEAST entries. Such a list is left out of the mean. */
 #ifndef CPL_INSPECT_ROUTING_SIGNS_H
 #define CPL_INSPECT_ROUTING_SIGNS_H
 
@@ -18,7 +18,7 @@ enum { CPL_SIGNS_LEAST = 3 };
 /* Holds the sampled tokens of a layer. */
 typedef struct cpl_routing_samples {
     int64_t count, room, n;
-    int64_t *place;        /* [room] of the token in the text */
+    int64_t *place;        /* [room] place of the token in the text */
     float *score, *answer; /* [room,n] */
 } cpl_routing_samples;
 
@@ -26,12 +26,12 @@ typedef struct cpl_routing_samples {
 CPL_NODISCARD cpl_status cpl_routing_samples_init(cpl_routing_samples *samples, cpl_pool *pool,
                                                   int64_t room, int64_t n);
 
-/* Adds a token; more than `room` are an assert. */
+/* Adds a token. It is an assert that at most `room` tokens are added. */
 void cpl_routing_samples_add(cpl_routing_samples *samples, int64_t place, const float *score,
                              const float *answer);
 
-/* Holds rho over some of the entries: all; those whose score is above 0; below 0. NaN: there is
- * none. */
+/* Holds rho over all entries, over entries whose score is above 0, and over entries whose score is
+ * below 0. NaN if every list is left out. */
 typedef struct cpl_routing_rho {
     double all, above, below;
 } cpl_routing_rho;
@@ -48,7 +48,7 @@ typedef struct cpl_routing_signs {
     double experts_size; /* this rho with |score| in place of the score */
 } cpl_routing_signs;
 
-/* Sets the figures; id has the id of every place of the text. CPL_ERR_MEMORY. */
+/* Sets the figures. `id` has the id of every place of the text. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_signs_of(cpl_routing_signs *out,
                                               const cpl_routing_samples *samples, const int32_t *id,
                                               bool centred);

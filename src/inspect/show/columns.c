@@ -13,7 +13,7 @@ enum {
     N_COLUMNS
 };
 
-/* Parts of columns.def; those of the routing report come last. */
+/* Parts of columns.def. The parts of the routing report come last. */
 enum {
     SHAPE,
     COUPLING,
@@ -296,7 +296,7 @@ static const char *const titles[] = {
         "Vocabulary: the largest share of one expert in the occurrences of an id",
 };
 
-/* The same figure of the centred rows; 0: there is none. */
+/* Maps a figure to the same figure of the centred rows, or to 0 if that is not measured. */
 #define OF_CENTRED(name) [name] = CENTRED_##name
 static const int centred_of[N_COLUMNS] = {
     OF_CENTRED(KAPPA_OWN),    OF_CENTRED(KAPPA_OTHERS), OF_CENTRED(ROWS_OWN),
@@ -306,7 +306,7 @@ static const int centred_of[N_COLUMNS] = {
     OF_CENTRED(VIOLATED),     OF_CENTRED(LAMBDA)};
 #undef OF_CENTRED
 
-/* Returns the mean over the layers that have the figure, at the first alpha; NaN: none has it. */
+/* Returns the mean over the layers that have the figure, at the first alpha, or NaN. */
 static double mean_of(const cpl_columns *c, int64_t n_layers, int column)
 {
     double sum    = 0;
@@ -327,8 +327,8 @@ static bool is_there(const void *report, int64_t n_layers, int part)
     return there;
 }
 
-/* Leaves out the columns whose part no layer has. `centred` takes the figures of the centred
- * rows. */
+/* Leaves out the columns whose part no layer has. With `centred` the columns are figures of the
+ * centred rows. */
 static void choose_columns(cpl_shown *out, const cpl_shown *from, const void *report,
                            int64_t n_layers, bool centred)
 {
@@ -349,7 +349,8 @@ const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer
     return out;
 }
 
-/* `weights`: the report that names the layers; NULL: a text's layers have numbers. */
+/* Makes a table. `weights` is the report that names the layers, or NULL for a text, whose layers
+ * have numbers. */
 static cpl_status make_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
                             cpl_inspect_table table, int64_t n_layers,
                             const cpl_coupling_report *weights)

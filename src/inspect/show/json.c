@@ -9,7 +9,7 @@
 #include "io/json.h"
 #include "report/view.h"
 
-/* `failed` is set if memory is not available. */
+/* The functions set `failed` if memory is not available. */
 
 /* ---- a layer ---- */
 
@@ -22,7 +22,7 @@ static json_t *assignment(bool *failed, const cpl_layer_report *l)
     return array;
 }
 
-/* A figure is null if n = 1. */
+/* Lists the silhouettes of the experts. A figure is null if n = 1. */
 static json_t *silhouettes(bool *failed, const cpl_layer_report *l)
 {
     json_t *array = json_array();
@@ -49,7 +49,7 @@ static json_t *figures(bool *failed, const cpl_layer_report *l, bool lambda)
     return object;
 }
 
-/* Sorts the numbers and returns their quantiles; null for no numbers, and if one is NaN. */
+/* Sorts the numbers and returns their quantiles, or null without numbers or if a number is NaN. */
 static json_t *quantiles(bool *failed, double *values, int64_t n)
 {
     static const struct {

@@ -14,7 +14,7 @@
 
 /* ---- columns.c ---- */
 
-/* Add the members of columns.def that a layer has; `layer` is its index in the report. */
+/* Add the members of columns.def that a layer has. `layer` is its index in the report. */
 void cpl_coupling_columns_json(bool *failed, json_t *object, const cpl_coupling_report *report,
                                int64_t layer);
 void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_report *report,
@@ -53,24 +53,25 @@ const char *cpl_coupling_layer_label(char out[48], const cpl_layer_report *layer
 
 /* ---- json.c, verdict.c ---- */
 
-/* Returns a new object for one report, {"checkpoints": [...]} for several, which the caller
- * frees with json_decref. A figure that is not finite is null. NULL: out of memory. */
+/* Returns a new object for one report, {"checkpoints": [...]} for several, which the caller frees
+ * with json_decref, or NULL without memory. A figure that is not finite is null. */
 json_t *cpl_coupling_json(const cpl_coupling_report *reports, int64_t count);
 
-/* Adds the matrix M, packed for a page (report/view.h), to every layer of that object that has one:
- * member `map`. CPL_ERR_MEMORY. */
+/* Adds the member `map` to every layer of that object that has M: the matrix M, packed for a page
+ * (report/view.h). CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_coupling_maps(json_t *json, const cpl_coupling_report *reports,
                                            int64_t count);
 
 /* Holds the verdict on the weights (docs/inspection.md, "The verdict"). */
 typedef struct cpl_coupling_state {
-    const char *words;       /* such as "partly coupled"; NULL: it cannot be told, or a sample */
-    int64_t layers, coupled; /* layers that count; coupled ones of them */
+    const char *words;       /* such as "partly coupled"; NULL if undecided, or for a sample */
+    int64_t layers, coupled; /* layers that count; coupled layers among them */
 } cpl_coupling_state;
 
 cpl_coupling_state cpl_coupling_state_of(const cpl_coupling_report *report);
 
-/* Holds the figures of the verdict, over the layers that count. NaN, with_z 0: no layer has one. */
+/* Holds the figures of the verdict, over the layers that count. They are NaN, and with_z is 0, if
+ * no layer has the figure. */
 typedef struct cpl_coupling_rows {
     const char *name;
     int64_t layers, with_z;  /* with_z: some pairings of rows and experts give more than others */
@@ -92,12 +93,12 @@ void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
 /* ---- text_json.c, text_verdict.c ---- */
 
 /* Returns whether the router's choices follow the experts' responses (docs/inspection.md):
- * "follow", ...; NULL: it cannot be told. */
+ * "follow", ..., or NULL if that is undecided. */
 const char *cpl_routing_state(const cpl_routing_report *report);
 
-/* Holds means over the layers; means of rho and own are over the layers that have a value. */
+/* Holds means over the layers. Means of rho and own are over the layers that have a value. */
 typedef struct cpl_routing_summary {
-    double rho, least, most; /* rho NaN: no layer has one */
+    double rho, least, most; /* rho is NaN if no layer has rho */
     double top1, overlap;
     double own; /* share of the rows of M_tok whose own entry is the largest */
 } cpl_routing_summary;
@@ -107,8 +108,8 @@ cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *report);
 /* Appends the verdict on text and its figures, in sentences. */
 void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *report);
 
-/* Returns a new object, which the caller frees with json_decref. A figure that is not finite is
- * null. NULL: out of memory. */
+/* Returns a new object, which the caller frees with json_decref, or NULL without memory. A figure
+ * that is not finite is null. */
 json_t *cpl_routing_json(const cpl_routing_report *report);
 
 #endif /* CPL_INSPECT_SHOW_SHOW_H */

@@ -3,10 +3,10 @@
 
 #include "io/json.h"
 
-/* The state of the conversion to JSON. */
+/* Holds the state of the conversion to JSON. */
 typedef struct maker {
     const cpl_routing_report *r;
-    bool failed; /* out of memory */
+    bool failed; /* memory is not available */
 } maker;
 
 static json_t *integer(int64_t value)

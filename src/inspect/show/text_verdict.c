@@ -3,10 +3,10 @@
 
 #include <math.h>
 
-/* The least rank correlation of scores and responses, mean over the layers, at which choices
- * follow responses, and at which they follow in part: docs/inspection.md, "The verdict on text". */
+/* Bounds of the rank correlation of scores and responses, mean over the layers. From FOLLOW on
+ * choices follow responses, from IN_PART on in part: docs/inspection.md, "The verdict on text". */
 static const double FOLLOW = 0.6, IN_PART = 0.3;
-enum { FEWEST = 100 }; /* a verdict needs so many tokens */
+enum { FEWEST = 100 }; /* least number of tokens for a verdict */
 
 cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
 {
@@ -23,7 +23,7 @@ cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
         t.least = fmin(t.least, l->rho_mean);
         t.most  = fmax(t.most, l->rho_mean);
     }
-    t.rho /= (double)ranked; /* 0 / 0 without any */
+    t.rho /= (double)ranked; /* NaN without ranked layers */
     t.own /= (double)kept;
     return t;
 }

@@ -9,19 +9,19 @@
 
 /* docs/inspection.md, "The verdict", has these bounds. */
 static const double KEPT   = 0.05; /* share of pairs that a coupled layer may violate at alpha 1 */
-static const double WEAK   = 1.0 / 3; /* that share in a weakly coupled model, mean over layers */
-static const double CHANCE = 2.0 / 3; /* that share if the entries of M are unrelated */
+static const double WEAK   = 1.0 / 3; /* violated share of a weakly coupled model, mean of layers */
+static const double CHANCE = 2.0 / 3; /* violated share if the entries of M are unrelated */
 static const double NEARLY = 0.9;     /* share of the layers that a coupled model has coupled */
 static const double RARE   = 0.01;    /* an event below this probability is not called chance */
 enum { FEW = 6 }; /* random weights of fewer experts count as coupled now and then */
 
-/* Sums over the layers with M and more than one expert; then means. */
+/* Holds sums over the layers with M and more than one expert, and then their means. */
 typedef struct tally {
     cpl_coupling_rows stored, centred; /* with --noise, stored are the noisy rows */
     int64_t layers, lone;              /* layers that count; layers with M and a single expert */
-    int64_t coupled, few;              /* coupled layers; those of them with few experts */
-    int64_t by_chance;                 /* coupled layers of few experts that count as none */
-    double chance, violated;           /* own share by chance; the smaller share of the two sets */
+    int64_t coupled, few;              /* coupled layers; coupled layers with few experts */
+    int64_t by_chance;                 /* coupled layers of few experts not counted as coupled */
+    double chance, violated;           /* own share by chance; smaller violated share of the sets */
     double expected;                   /* coupled layers of few experts if weights were random */
 } tally;
 
@@ -47,8 +47,8 @@ static bool counts(const cpl_layer_report *l)
     return has_M(l) && l->at->n > 1;
 }
 
-/* Returns the share of pairs violated at alpha 1: the smaller one of stored and centred rows. A
- * matrix that is the same everywhere, or zero, shows nothing. */
+/* Returns the share of pairs violated at alpha 1, the smaller share of stored and centred rows. A
+ * matrix whose entries are all equal or zero shows no coupling: its share is 1. */
 static double violated_in(const cpl_layer_report *l)
 {
     const cpl_centred_report *c = &l->centred;
@@ -82,9 +82,9 @@ static void add_layer(tally *t, const cpl_layer_report *l)
     t->chance += 1.0 / (double)l->at->n;
 }
 
-/* By chance the z of a layer has about unit variance, and so has the sum of z over the root of
- * their number (Stouffer). The z of one layer of few experts is at most n - 1, so several layers
- * are needed to exceed chance. */
+/* Sets the means. By chance the z of a layer has about unit variance, and so has the sum of z over
+ * the root of their number (Stouffer). The z of one layer of few experts is at most n - 1, so
+ * several layers are needed to exceed chance. */
 static void finish_rows(cpl_coupling_rows *t)
 {
     t->z = t->with_z ? t->z / sqrt((double)t->with_z) : (double)NAN;
@@ -122,7 +122,7 @@ static tally tally_of(const cpl_coupling_report *r)
     return t;
 }
 
-/* Returns NULL if the state cannot be told. */
+/* Returns the state in words, or NULL if it is undecided. */
 static const char *state_of(const tally *t)
 {
     if (t->stored.with_z + t->centred.with_z == 0) return NULL;
