@@ -63,7 +63,7 @@ void *cpl_alloc(size_t bytes)
     return block + CPL_ALIGNMENT;
 }
 
-/* The head of the block that begins at `memory`. */
+/* Returns the head of the block that begins at `memory`. */
 static block_head *head_of(void *memory)
 {
     return (block_head *)(void *)((char *)memory - CPL_ALIGNMENT);

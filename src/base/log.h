@@ -17,7 +17,7 @@ typedef struct cpl_log {
     void *ctx;
 } cpl_log;
 
-/* Returns whether messages are passed on. False for NULL. */
+/* Returns whether messages are passed on. Returns false for NULL. */
 static inline bool cpl_log_is_heard(const cpl_log *log)
 {
     return log && log->say;

@@ -15,7 +15,7 @@
 
 enum { FILE_BYTES = 1 << 15, PATH_BYTES = 1024 };
 
-/* Reads the first bytes of a file of the system; "" if it cannot be read. */
+/* Reads the first bytes of a file of the system. Sets "" if the file cannot be read. */
 static void read_text(char text[FILE_BYTES], const char *path)
 {
     size_t length = 0;
@@ -69,8 +69,8 @@ void cpl_memory_group(char path[512], const char *text, const char *controller)
     }
 }
 
-/* A limit file's number; INFINITY if it is "max", absent, or version 1's "none" (the largest
- * multiple of a page). */
+/* Returns the number in a limit file, or INFINITY if the file is absent, holds "max", or holds the
+ * largest multiple of a page, which means no limit in version 1. */
 static double limit_of(const char *folder, const char *name)
 {
     char path[PATH_BYTES], text[FILE_BYTES], *end;
@@ -80,8 +80,7 @@ static double limit_of(const char *folder, const char *name)
     return end == text || number > 0x1p62 ? INFINITY : number;
 }
 
-/* Bytes free in one control group: its limit minus the bytes in use, with page cache counted as
- * free. */
+/* Returns the free bytes of a control group: limit minus use. Page cache counts as free. */
 static double left_in(const char *folder, const char *limit, const char *used, const char *cached)
 {
     char path[PATH_BYTES], text[FILE_BYTES];
@@ -93,7 +92,7 @@ static double left_in(const char *folder, const char *limit, const char *used, c
     return fmax(most - now + fmax(idle, 0), 0);
 }
 
-/* The smallest number of free bytes of the group and its ancestors. */
+/* Returns the smallest number of free bytes of the group and its ancestors. */
 static double left_in_groups(const char *root, char path[512], const char *limit, const char *used,
                              const char *cached)
 {
@@ -125,7 +124,7 @@ double cpl_memory_peak(void)
     return of_this_process("VmHWM");
 }
 
-/* Bytes left of a limit of this process, of which `used` are in use. */
+/* Returns the bytes left of a limit of this process, of which `used` are in use. */
 static double left_in_limit(double used, const struct rlimit *limit)
 {
     return limit->rlim_cur == RLIM_INFINITY ? INFINITY : fmax((double)limit->rlim_cur - used, 0);
@@ -194,7 +193,7 @@ static void *wait_and_end(void *gate)
     return NULL;
 }
 
-/* Number of `wanted` threads that can run at the same time. All have ended when this returns. */
+/* Returns how many of `wanted` threads can run at the same time. All threads have ended then. */
 static int try_threads(pthread_t *threads, int wanted)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

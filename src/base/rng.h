@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* The use of a number; two uses never share numbers. The values are part of the promise. */
+/* Uses of numbers. Two uses never share numbers. The values are part of the promise. */
 typedef enum cpl_rng_stream {
     CPL_STREAM_INIT =
         1, /* initial weights: layer + 1 (0: outside of layers), step = line of params.def */
@@ -36,15 +36,15 @@ typedef struct cpl_rng_key {
     cpl_rng_stream stream; /* below 2^8 */
 } cpl_rng_key;
 
-/* The four 32-bit numbers with indices 4 block ... 4 block + 3. */
+/* Sets the four 32-bit numbers with indices 4 block ... 4 block + 3. */
 void cpl_rng_block(const cpl_rng_key *key, uint64_t block, uint32_t out[4]);
 
 uint32_t cpl_rng_u32(const cpl_rng_key *key, uint64_t index);
 
-/* A uniform number in [0,1), from the upper 24 bits, so that a float holds it exactly. */
+/* Returns a uniform number in [0,1), from the upper 24 bits, so that a float holds it exactly. */
 float cpl_rng_uniform(const cpl_rng_key *key, uint64_t index);
 
-/* A standard normal number, by Box-Muller from indices 2 index and 2 index + 1; |x| < 5.8. */
+/* Returns a standard normal number, |x| < 5.8, by Box-Muller from indices 2 index, 2 index + 1. */
 float cpl_rng_normal(const cpl_rng_key *key, uint64_t index);
 
 #endif /* CPL_BASE_RNG_H */

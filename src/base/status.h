@@ -1,7 +1,7 @@
-/* status.h - how a function reports that something outside the program failed.
+/* status.h - reports failures outside the program, and assertions.
  *
  * Room:  base (independent of numbers, models and devices).
- * Rule:  a programming error           -> CPL_ASSERT, which stops the program (in release too);
+ * Rule:  a programming error           -> CPL_ASSERT, which stops the program (in release too),
  *        an error outside the program  -> a cpl_status, with one message for the user. */
 #ifndef CPL_BASE_STATUS_H
 #define CPL_BASE_STATUS_H
@@ -22,7 +22,7 @@ cpl_status cpl_fail(cpl_status code, const char *format, ...) CPL_PRINTF(2, 3);
 
 #define CPL_FAIL(code, ...) cpl_fail((code), __VA_ARGS__)
 
-/* Returns a failure to the caller. For functions that own nothing at this point. */
+/* Returns a failure to the caller. Use it where the function owns no resources yet. */
 #define CPL_TRY(call)                                                                              \
     do {                                                                                           \
         cpl_status cpl_try_ = (call);                                                              \

@@ -87,8 +87,7 @@ int cpl_order_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Optimal string alignment distance; of longer words only the first 63 characters are
- * compared. */
+/* Returns the optimal string alignment distance of the first 63 characters of both words. */
 static int edits(const char *a, const char *b)
 {
     enum { LONGEST = 63 };
@@ -109,7 +108,7 @@ static int edits(const char *a, const char *b)
     return d[la][lb];
 }
 
-/* One more than the largest distance that counts as near. */
+/* Returns one more than the largest distance that counts as near. */
 int cpl_text_near_limit(const char *word)
 {
     const int length = (int)strnlen(word, 63);
@@ -173,8 +172,9 @@ const char *cpl_text_bytes(char out[32], double bytes)
     return out;
 }
 
-/* Number of valid bytes at the beginning of the UTF-8 sequence at `s`. Sets `*wanted` to its full
- * length (0: `s[0]` cannot begin a sequence). Ranges of the second byte: Unicode, table 3-7. */
+/* Returns the number of valid bytes at the beginning of the UTF-8 sequence at `s`. Sets `*wanted`
+ * to its full length (0: `s[0]` cannot begin a sequence). Ranges of the second byte: Unicode, table
+ * 3-7. */
 static int good_prefix(const unsigned char *s, size_t left, int *wanted)
 {
     unsigned char lo = 0x80, hi = 0xBF, c = s[0];

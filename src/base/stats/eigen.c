@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { MOST_STEPS = 60 }; /* limit of steps for one eigenvalue; usually two or three are needed */
+enum { MOST_STEPS = 60 }; /* limit of steps for one eigenvalue, which usually needs two or three */
 
 static double dot(const double *x, const double *y, int64_t n)
 {
@@ -16,7 +16,7 @@ static double dot(const double *x, const double *y, int64_t n)
 
 /* ---- to a tridiagonal matrix ---- */
 
-/* Makes x [n] the vector v of the reflection I - beta v v^T that turns x into (0, ..., 0, edge);
+/* Makes x [n] the vector v of the reflection I - beta v v^T that turns x into (0, ..., 0, edge).
  * Returns beta, or 0 if x has that form already. */
 static double reflection(double *x, double *edge, int64_t n)
 {
@@ -28,7 +28,7 @@ static double reflection(double *x, double *edge, int64_t n)
     return 2 / (rest + x[n - 1] * x[n - 1]);
 }
 
-/* p [n] = the symmetric a [n,n], with rows `stride` apart, times x, from its lower half. */
+/* Sets p [n] to the symmetric a [n,n] (its lower half, rows `stride` apart) times x. */
 static void multiply(double *p, const double *a, const double *x, int64_t n, int64_t stride)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -38,7 +38,7 @@ static void multiply(double *p, const double *a, const double *x, int64_t n, int
     }
 }
 
-/* a [m,m] (lower half) becomes H a H with H = I - beta v v^T; p [m] is scratch. */
+/* Replaces a [m,m] (lower half) by H a H with H = I - beta v v^T. p [m] is scratch. */
 static void reflect(double *a, const double *v, double beta, double *p, int64_t m, int64_t stride)
 {
     multiply(p, a, v, m, stride);
@@ -59,7 +59,7 @@ static void tridiagonal(double *d, double *e, double *a, int64_t n)
     for (int64_t i = 0; i < n; i++) d[i] = a[i * n + i];
 }
 
-/* ---- to a diagonal one ---- */
+/* ---- to a diagonal matrix ---- */
 
 /* Returns whether the entry below i is smaller than the rounding of its neighbours. */
 static bool is_negligible(const double *d, const double *e, int64_t i)
@@ -67,7 +67,7 @@ static bool is_negligible(const double *d, const double *e, int64_t i)
     return fabs(e[i]) <= DBL_EPSILON * (fabs(d[i]) + fabs(d[i + 1])) || fabs(e[i]) < DBL_MIN;
 }
 
-/* One step on the block first ... last, with the shift that its first two rows suggest. */
+/* Makes one step on the block first ... last, with a shift from its first two rows. */
 static void ql_step(double *d, double *e, int64_t first, int64_t last)
 {
     const double half = (d[first + 1] - d[first]) / (2 * e[first]);
