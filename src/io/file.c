@@ -1,4 +1,4 @@
-/* file.c - reading, hashing and writing of file.h; folders are in folder.c */
+/* file.c - reads, hashes and writes files, see file.h */
 #include "io/file.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { CHUNK = 1 << 16 }; /* bytes per read */
 
-/* Reports why `path` could not be opened; a missing file and a link to a missing file give
+/* Reports why `path` could not be opened. A missing file and a link to a missing file give
  * different errors. */
 static cpl_status cannot_open(const char *path)
 {
@@ -211,7 +211,7 @@ const char *cpl_file_hint(const void *bytes, size_t length)
 
 /* ---- writing ---- */
 
-/* Number of temporary files so far, part of their names: two writers never share a file. */
+/* Number of temporary files so far, part of their names, so that two writers never share a file. */
 static atomic_uint serial;
 
 static char *temporary_name(const char *path)
@@ -223,7 +223,7 @@ static char *temporary_name(const char *path)
     return NULL;
 }
 
-/* Creates a file with an unused name; names left by a killed process with our process number are
+/* Creates a file with an unused name. Names left by a killed process with our process number are
  * skipped. mkstemp would make a file that other users cannot read. */
 static cpl_status create(cpl_writer *w)
 {

@@ -30,7 +30,7 @@ bool cpl_path_exists(const char *path)
     return lstat(path, &info) == 0 || errno == EIO || errno == ENOMEM;
 }
 
-/* Returns true if the open file still has this name: the holder of the lock may have removed it. */
+/* Returns whether the open file still has this name: the holder of the lock may have removed it. */
 static bool is_named(int file, const char *path)
 {
     struct stat mine, there;
@@ -38,7 +38,7 @@ static bool is_named(int file, const char *path)
            mine.st_dev == there.st_dev;
 }
 
-/* Tries once to lock; leaves *held at -1 if another process has the lock. */
+/* Tries once to lock. Leaves *held at -1 if another process has the lock. */
 static cpl_status try_lock(int *held, const char *path)
 {
     int file = open(path, O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0666), failed;
@@ -198,8 +198,8 @@ void cpl_folder_remove(const char *folder)
     (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Renames the entry before removing it: whatever has its own name is complete, even if the process
- * is killed here. */
+/* Renames the entry before removing it: an entry that still has its name is complete, even if the
+ * process is killed here. */
 static void remove_within(const char *folder, const char *name)
 {
     char *path = cpl_path_join(folder, name), *doomed = cpl_path_join(folder, ".tmp-removed");
@@ -225,7 +225,7 @@ void cpl_folder_empty(const char *folder, const char *last)
 
 /* ---- output paths ---- */
 
-/* Appends one component to an absolute path; ".." removes the last component. */
+/* Appends one component to an absolute path. ".." removes the last component. */
 static void append_component(cpl_text *path, const char *name, size_t length)
 {
     if (length == 0 || (length == 1 && name[0] == '.')) return;
@@ -273,7 +273,7 @@ static bool is_at_or_below(const cpl_text *path, const cpl_text *folder)
            (path->length == folder->length || path->bytes[folder->length] == '/');
 }
 
-/* Sets `*has`: the folder of a single file is that of a checkpoint, by the other files in it. */
+/* Sets `*has` to whether the folder of a single file is a checkpoint, judged by its other files. */
 static cpl_status has_own_folder(bool *has, const char *folder)
 {
     static const char *const signs[] = {"config.json", "params.json",
@@ -296,7 +296,7 @@ static cpl_status refuse(const char *target, const char *checkpoint)
                     checkpoint);
 }
 
-/* `there` is the resolved location of the target. */
+/* Refuses the target if its resolved location `there` is at or below `kept_path`. */
 static cpl_status check_against(const cpl_text *there, const char *kept_path, const char *target,
                                 const char *checkpoint)
 {
@@ -307,7 +307,7 @@ static cpl_status check_against(const cpl_text *there, const char *kept_path, co
     return status;
 }
 
-/* Checks the folder of a file if it is that of a checkpoint. */
+/* Checks the folder of a file if the folder is a checkpoint. */
 static cpl_status check_folder_of(const cpl_text *there, const char *file, const char *target,
                                   const char *checkpoint)
 {
@@ -332,7 +332,7 @@ static cpl_status check_file(const cpl_text *there, const char *target, const ch
     return status;
 }
 
-/* Returns true if the path has the extension of weights: results must not overwrite the weights of
+/* Returns whether the path has the extension of weights: results must not overwrite the weights of
  * any checkpoint, such as another part of a split file. */
 static bool is_weights(const char *path)
 {

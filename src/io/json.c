@@ -11,9 +11,9 @@
 #include "io/file.h"
 #include "io/json_pull.h"
 
-/* Returns true if jansson failed for lack of memory. It often does not report that: it reports
- * valid text as invalid or gives no error. A lone surrogate is the only input that jansson alone
- * refuses. */
+/* Returns whether jansson failed for lack of memory. Often jansson does not report the lack of
+ * memory: it reports valid text as invalid or gives no error. A lone surrogate is the only input
+ * that jansson alone refuses. */
 static bool ran_out(const json_error_t *error, const char *bytes, size_t length)
 {
     if (!error->text[0]) return true;
@@ -114,8 +114,8 @@ static bool absent_or_null(const json_t *object, const char *key)
     return !value || json_is_null(value);
 }
 
-/* Sets `*out` to a whole number, which may have been read as a real; it must be one that a real
- * holds exactly. */
+/* Sets `*out` to a whole number. A number that was read as a real must lie within 2^53. Returns
+ * whether the value is a whole number. */
 static bool whole(const json_t *value, int64_t *out)
 {
     const double exact = 9007199254740992.0; /* 2^53 */

@@ -17,7 +17,7 @@ bool cpl_json_pull_fail(cpl_json_pull *c, const char *problem)
     return false;
 }
 
-/* Returns the next byte that is not white space; -1 at the end or after a problem. */
+/* Returns the next byte that is not white space, or -1 at the end or after a problem. */
 static int peek(cpl_json_pull *c)
 {
     if (c->problem) return -1;
@@ -41,8 +41,7 @@ static bool enter(cpl_json_pull *c, int byte, const char *problem)
     return true;
 }
 
-/* Returns true if another member or item follows, and passes its comma; otherwise passes the
- * closing byte. */
+/* Returns whether another member or item follows. Passes its comma, or else the closing byte. */
 static bool another(cpl_json_pull *c, bool *first, int closing)
 {
     int next = peek(c);
@@ -130,7 +129,7 @@ static bool escape(cpl_json_pull *c, char **to)
     return true;
 }
 
-/* The decoded text is never longer than the text read, so it overwrites only that. */
+/* The decoded text is never longer than the text read, so it overwrites only bytes already read. */
 bool cpl_json_pull_string(cpl_json_pull *c, char **out)
 {
     if (!expect(c, '"', "a string is expected here")) return false;
@@ -231,7 +230,7 @@ bool cpl_json_pull_u64(cpl_json_pull *c, uint64_t *out)
     return true;
 }
 
-/* Skips `text` if it is next. */
+/* Skips `text` if it comes next. Returns whether it did. */
 static bool word(cpl_json_pull *c, const char *text)
 {
     size_t length = strlen(text);
@@ -287,7 +286,7 @@ static bool skip_key(cpl_json_pull *c, bool *first)
     return another(c, first, '}') && skip_string(c) && expect(c, ':', "a colon is expected here");
 }
 
-/* Loops over the open brackets; it does not recurse. */
+/* Loops over the open brackets without recursion. */
 bool cpl_json_pull_skip(cpl_json_pull *c)
 {
     bool object[CPL_JSON_DEPTH + 1], first = true;
@@ -326,7 +325,7 @@ typedef struct picker {
     int n_fields;
 } picker;
 
-/* Rest of each field's path to match inside the present object; NULL: the field is not in it. */
+/* Rest of each field's path to match inside the present object, NULL if the field is not in it. */
 typedef struct wanted {
     const char *rest[CPL_JSON_FIELDS];
 } wanted;

@@ -66,7 +66,7 @@ void cpl_paths_sort(cpl_strings *paths)
     paths->count = kept;
 }
 
-/* Returns true if this is a folder "attributes" with a sibling folder "documents". */
+/* Returns whether this is a folder "attributes" with a sibling folder "documents". */
 static bool is_attributes(const FTSENT *entry)
 {
     struct stat info;
@@ -200,7 +200,7 @@ cpl_status cpl_documents_expand(cpl_strings *paths, const char *const *inputs, i
 
 /* ---- modules ---- */
 
-/* Sets `out` to the folder of the program; "." if the system does not report it. */
+/* Sets `out` to the folder of the program, or to "." if the system does not report the folder. */
 static void own_folder(char out[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", out, PATH_MAX - 1);

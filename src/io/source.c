@@ -1,4 +1,4 @@
-/* source.c - sources of the local file system; see source.h. Files stay open and are read with
+/* source.c - sources of the local file system, see source.h. Files stay open and are read with
  * pread, not mapped: a file that becomes shorter while in use gives an error and not a signal. */
 #include "io/source.h"
 

@@ -1,9 +1,9 @@
-/* source.h - files that are read at any position, wherever they lie, and where they come from.
+/* source.h - files that are read at any position, and the origins that open them.
  *
- * Room:    io. The reader of a checkpoint knows files only as sources; whether one lies on a disk
- *          or on a server is decided by whoever passes an origin.
+ * Room:    io. The reader of a checkpoint uses files only as sources. The origin that a caller
+ *          passes decides whether a file is on a disk or on a server.
  * Origin:  NULL is the local file system, as everywhere in the library. The program passes another
- *          one for names such as https://...: the library itself opens no connection.
+ *          origin for names such as https://... The library itself opens no connection.
  * Names:   `path` is a name of the origin. Joining a folder and a name with '/'
  *          (cpl_path_join) gives the path of the file in it, for every origin.
  * Errors:  one sentence that begins with the path. */
@@ -26,14 +26,14 @@ typedef struct cpl_source_ops {
     void (*close)(cpl_source *source);
 } cpl_source_ops;
 
-/* An open file; read-only for callers. It is the first member of an origin's own struct. */
+/* An open file, read-only for callers. It is the first member of an origin's own struct. */
 struct cpl_source {
     const cpl_source_ops *ops;
     char *path;      /* owned */
     uint64_t length; /* bytes */
 };
 
-/* Reads exactly `bytes` bytes at `offset` into `out`; a file that ends earlier is an error. Several
+/* Reads exactly `bytes` bytes at `offset` into `out`. A file that ends earlier is an error. Several
  * threads may read one source. */
 CPL_NODISCARD cpl_status cpl_source_read_at(const cpl_source *source, void *out, size_t bytes,
                                             uint64_t offset);
@@ -42,7 +42,7 @@ CPL_NODISCARD cpl_status cpl_source_read_at(const cpl_source *source, void *out,
 void cpl_source_prefetch(const cpl_source *source, uint64_t offset, size_t bytes);
 void cpl_source_close(cpl_source *source); /* NULL is allowed */
 
-/* Where files come from ------------------------------------------------------------------------*/
+/* Origins --------------------------------------------------------------------------------------*/
 
 /* Bytes [offset, offset + bytes) of a file, which will be read. */
 typedef struct cpl_source_piece {
@@ -56,7 +56,7 @@ typedef struct cpl_source_pieces {
     int64_t count, room;
 } cpl_source_pieces;
 
-/* Adds a piece; an empty one is left out. CPL_ERR_MEMORY. */
+/* Adds a piece, unless it is empty. Returns CPL_ERR_MEMORY if memory is not available. */
 CPL_NODISCARD cpl_status cpl_source_pieces_add(cpl_source_pieces *pieces, const cpl_source *source,
                                                uint64_t offset, uint64_t bytes);
 void cpl_source_pieces_free(cpl_source_pieces *pieces);
@@ -82,19 +82,19 @@ typedef struct cpl_origin_ops {
 
 struct cpl_origin {
     const cpl_origin_ops *ops;
-    bool lists;          /* false: folders cannot be listed, and every list is empty */
+    bool lists;          /* whether folders can be listed; if not, every list is empty */
     double memory_bytes; /* largest memory in use while pieces are read */
 };
 
-/* Opens a file of a folder; on the local system as cpl_file_open. The caller closes it. */
+/* Opens a file of a folder (local files with cpl_file_open). The caller closes the source. */
 CPL_NODISCARD cpl_status cpl_origin_open(const cpl_origin *origin, cpl_source **source,
                                          const char *path);
 
-/* Sets `out` (initialised) to a whole small file of at most `max_bytes`, as cpl_file_read. */
+/* Sets `out` (initialised) to a whole small file of at most `max_bytes`, like cpl_file_read. */
 CPL_NODISCARD cpl_status cpl_origin_read(const cpl_origin *origin, cpl_text *out, const char *path,
                                          size_t max_bytes);
 
-/* Sets `there`: an entry has this name. Fails if a server does not answer. */
+/* Sets `there` to whether an entry has this name. Fails if a server does not answer. */
 CPL_NODISCARD cpl_status cpl_origin_exists(const cpl_origin *origin, bool *there, const char *path);
 
 /* Sets the names in a folder, sorted by bytes. The caller frees them with cpl_paths_free. */
@@ -107,7 +107,7 @@ void cpl_origin_expect(const cpl_origin *origin, const cpl_strings *paths);
 
 /* Announces the pieces that will be read, in this order, from sources of this origin that stay
  * open, and sets `plan`. No request is made before the first of these bytes is read. Other bytes
- * may be read too. On the local system there are no requests. CPL_ERR_MEMORY. */
+ * may be read too. The local system needs no requests. May return CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_origin_plan_set(const cpl_origin *origin, cpl_origin_plan *plan,
                                              const cpl_source_pieces *pieces);
 

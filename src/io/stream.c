@@ -25,8 +25,7 @@ struct cpl_stream {
     uint64_t taken; /* bytes read from the file */
     bool given;     /* the user named the file */
     bool file_end;
-    uint64_t given_out, limit; /* bytes of plain content returned so far, and the most; limit 0: no
-                                  limit */
+    uint64_t given_out, limit; /* bytes of plain content returned so far, and their limit or 0 */
     z_stream gzip;
     bool gzip_ready, inside_member;
     ZSTD_DCtx *zstd;
@@ -121,7 +120,7 @@ static cpl_status gzip_open(cpl_stream *s)
     return CPL_OK;
 }
 
-/* Moves to the next member, skipping zero bytes of padding; `*more` is false at the end of the
+/* Moves to the next member, skipping zero bytes of padding. `*more` is false at the end of the
  * file. */
 static cpl_status next_member(cpl_stream *s, bool *more)
 {
@@ -237,7 +236,7 @@ static bool is_zstd(const unsigned char *b, size_t n)
            ((b[0] & 0xF0) == 0x50 && memcmp(b + 1, "\x2A\x4D\x18", 3) == 0);
 }
 
-/* Returns true if the first bytes of a file may be text; the last sequence may be cut. */
+/* Returns whether the first bytes of a file may be text. The last sequence may be cut. */
 static bool looks_like_text(const unsigned char *b, size_t n)
 {
     for (size_t i = 0; i < n;) {
