@@ -1,4 +1,4 @@
-/* kind.c - one setting: name, memory, allowed values, equality, value as text; see settings.h */
+/* kind.c - one setting: name, memory, allowed values, equality, value as text (see settings.h) */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ void cpl_setting_free(const cpl_setting *setting, void *field)
     memset(field, 0, cpl_setting_bytes(setting));
 }
 
-/* Appends a bound: 1e12 rather than 1000000000000. */
+/* Appends a bound, as 1e12 rather than 1000000000000. */
 static void print_limit(cpl_text *out, double x)
 {
     char digits[40];
@@ -176,8 +176,8 @@ int cpl_setting_equal(const cpl_setting *setting, const void *a, const void *b)
 
 /* ---- value -> text ---- */
 
-/* Returns true for code points that YAML accepts only as escapes within double quotes (or as line
- * ends, or as the byte order mark). */
+/* Returns whether YAML accepts the code point only as an escape within double quotes, as a line end
+ * or as the byte order mark. */
 static bool needs_escape(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
@@ -215,7 +215,7 @@ void cpl_setting_quote(cpl_text *out, const char *string)
     cpl_text_char(out, '"');
 }
 
-/* Returns true if every YAML reader reads the unquoted string as that string. */
+/* Returns whether every YAML reader reads the unquoted string as a string of these characters. */
 static bool is_plain(const char *s)
 {
     static const char *const words[] = {"null", "unset", "true", "false", "yes",

@@ -1,7 +1,7 @@
-/* parse.c - the value of one setting from a text; see settings.h
+/* parse.c - parses the value of one setting, see settings.h
  *
  * The grammar is the part of YAML's flow style that settings need: plain and quoted scalars, lists
- * [a, b] and pairs {a: 1}. cpl_setting_print writes nothing else. */
+ * [a, b] and pairs {a: 1}. cpl_setting_print writes only these forms. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static const char *skip_digits(const char *s)
     return s + strspn(s, "0123456789");
 }
 
-/* Reads a decimal number; hexadecimal, inf, nan and blanks, which strtod accepts, are refused. */
+/* Reads a decimal number. Refuses hexadecimal, inf, nan and blanks, which strtod accepts. */
 static bool read_number(double *x, const char *text)
 {
     const char *s      = text + (*text == '+' || *text == '-');
@@ -101,7 +101,7 @@ static cpl_status parse_bool(const cpl_setting *setting, cpl_field_BOOL *field, 
 
 /* Strings ---------------------------------------------------------------------------------------*/
 
-/* Reads `count` hexadecimal digits; false if there are fewer. */
+/* Reads `count` hexadecimal digits. Returns false if there are fewer. */
 static bool read_hex(uint32_t *c, const char *s, int count)
 {
     *c = 0;
@@ -115,7 +115,7 @@ static bool read_hex(uint32_t *c, const char *s, int count)
 }
 
 /* Appends the character of the escape at `s`, after the backslash. Returns the length of the
- * escape; 0: not an escape. */
+ * escape, or 0 if the text is not an escape. */
 static int read_escape(cpl_text *out, const char *s)
 {
     static const char letters[] = "ntr\"\\/ ", meanings[] = "\n\t\r\"\\/ ";
@@ -253,12 +253,12 @@ done:
 /* Reader of the items of "[...]", of "{...}", or of a text without brackets. */
 typedef struct item_reader {
     const char *at;
-    char closing; /* the closing bracket; NUL: no brackets */
+    char closing; /* the closing bracket, NUL without brackets */
     bool more;    /* an item follows at `at` */
 } item_reader;
 
-/* After the opening bracket or an item: moves past a comma and sets `more`. Returns the error text,
- * or NULL. */
+/* Moves past a comma after an opening bracket or an item. Sets `more`. Returns the error or
+ * NULL. */
 static const char *look_for_more(item_reader *in)
 {
     const char *after = skip_blanks(in->at + (*in->at != '\0'));
@@ -285,8 +285,8 @@ static const char *open_items(item_reader *in, const char *text, char opening, c
     return in->more ? NULL : look_for_more(in);
 }
 
-/* Returns the array of `count` elements of `bytes` bytes with room for one more; it doubles when
- * full. NULL: no memory. */
+/* Returns the array of `count` elements of `bytes` bytes with room for one more. A full array
+ * doubles. Returns NULL if memory is not available. */
 static void *grown(void *array, int64_t count, size_t bytes)
 {
     if (count & (count - 1)) return array;
@@ -311,7 +311,7 @@ static cpl_status read_strings(const cpl_setting *setting, cpl_strings *list, cp
     return wrong ? complain(setting, wrong) : CPL_OK;
 }
 
-/* Returns why `name` cannot be the next name of the list; NULL: it can. */
+/* Returns the reason why `name` cannot be the next name of the list, or NULL. */
 static const char *wrong_name(const cpl_weight_list *list, const cpl_text *name)
 {
     if (name->length > CPL_WEIGHT_NAME_BYTES) return "a name is longer than 200 bytes";

@@ -1,4 +1,4 @@
-/* settings.c - lists of settings as a whole: defaults, names, --set; see settings.h */
+/* settings.c - lists of settings: defaults, names, --set (see settings.h) */
 #include "settings/settings.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ size_t cpl_settings_index(const cpl_section *sections, size_t count, const cpl_s
             if (&sections[s].list[i] == setting) return before + i;
         before += sections[s].count;
     }
-    CPL_ASSERT(false); /* the setting is not of these sections */
+    CPL_ASSERT(false); /* the setting is not in these sections */
     return 0;
 }
 
@@ -55,8 +55,7 @@ const cpl_setting *cpl_settings_find(void *joint, const cpl_section *sections, s
     return NULL;
 }
 
-/* Returns a setting of any section whose name without the section is `name`; NULL: there is
- * none. */
+/* Returns a setting of any section whose name without the section is `name`, or NULL. */
 static const cpl_setting *find_by_name(const cpl_section *sections, size_t count, const char *name)
 {
     for (const cpl_section *s = sections; s < sections + count; s++)

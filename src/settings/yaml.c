@@ -1,4 +1,4 @@
-/* yaml.c - configuration files; see yaml.h
+/* yaml.c - configuration files, see yaml.h
  *
  * A value is written again in flow style, its strings quoted, for cpl_setting_parse: only that
  * function decides the form and bounds of numbers. */
@@ -77,8 +77,8 @@ static bool is_nothing(const reader *in, const json_t *value)
     return json_is_string(value) && !json_string_length(value) && is_plain(in, value);
 }
 
-/* Appends a text within a list or mapping, quoted: a plain one may have another meaning if a block
- * becomes one line. `key`: that of a mapping's member, else NULL. */
+/* Appends a text within a list or mapping in quotes, because a plain text may have another meaning
+ * if a block becomes one line. `key` is the key of a mapping's member, else NULL. */
 static cpl_status append_item(const reader *in, cpl_text *out, const char *key, const json_t *item)
 {
     if (!json_is_string(item) || is_nothing(in, item))

@@ -1,6 +1,6 @@
 /* yaml.h - configuration files: YAML <-> the joint settings.
  *
- * Room:   settings; the tree of yaml_tree.h against the lists of settings.h.
+ * Room:   settings. Reads the tree of yaml_tree.h by the lists of settings.h.
  * Form:   one mapping of sections, each a mapping of its settings:
  *
  *             train:
@@ -8,8 +8,8 @@
  *             data:
  *                 train: [texts/wiki.jsonl, texts/books]
  *
- *         Settings of removed.def are passed over. What yaml_tree.h refuses, and any deeper
- *         nesting, is an error. An empty file gives every setting its default.
+ *         Settings of removed.def are ignored. Forms that yaml_tree.h refuses and any deeper
+ *         nesting are errors. An empty file gives every setting its default.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_H
 #define CPL_SETTINGS_YAML_H
@@ -21,21 +21,21 @@
 
 /* Reads the file at `path`, which the user named, into `joint`. It may be a pipe (for a file of a
  * folder the caller calls cpl_file_check first). The settings of `joint` hold values (their
- * defaults) before. Marks the settings that the file names in `given` (see cpl_settings_index; may
- * be NULL). A relative path in a setting whose unit is "path" or "paths" is taken from the file's
- * folder. After a failure some settings may have been set; `joint` can be freed as ever. */
+ * defaults) before. Marks the settings that the file names in `given` (may be NULL, see
+ * cpl_settings_index). A relative path in a setting whose unit is "path" or "paths" is taken from
+ * the file's folder. After a failure some settings may have been set. `joint` can be freed. */
 CPL_NODISCARD cpl_status cpl_yaml_read(void *joint, const cpl_section *sections, size_t count,
                                        const char *path, bool *given);
 
-/* Reads `length` bytes as such a file. `name` is its name in errors, and the folder of `name` its
- * folder. */
+/* Reads `length` bytes as cpl_yaml_read reads a file. Errors name the file `name`. The folder of
+ * `name` is the file's folder. */
 CPL_NODISCARD cpl_status cpl_yaml_parse(void *joint, const cpl_section *sections, size_t count,
                                         const char *name, const void *bytes, size_t length,
                                         bool *given);
 
-/* Appends the complete configuration, in the order of the lists. `commented`: above each setting
- * stand its sentence, its values and its default. cpl_yaml_parse, under a name without a folder,
- * reads the same settings from it. The caller checks cpl_text_status. */
+/* Appends the complete configuration, in the order of the lists. With `commented`, each setting
+ * follows a comment with its sentence, its values and its default. cpl_yaml_parse, under a name
+ * without a folder, reads equal settings from the text. The caller checks cpl_text_status. */
 void cpl_yaml_write(cpl_text *out, const void *joint, const cpl_section *sections, size_t count,
                     bool commented);
 

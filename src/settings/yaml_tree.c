@@ -14,7 +14,7 @@
 
 typedef struct reader {
     yaml_parser_t parser;
-    yaml_event_t event; /* the current one; owned while `holds` */
+    yaml_event_t event; /* the current event; owned while `holds` */
     bool holds;
     const char *bytes;
     size_t length;
@@ -47,7 +47,7 @@ static cpl_status no_memory(const reader *in)
     return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to read it", in->tree->name);
 }
 
-/* Whether a tab is among the blanks that line `line`, counted from 0, begins with. */
+/* Returns whether a tab is among the blanks at the beginning of line `line`, counted from 0. */
 static bool is_indented_with_tab(const reader *in, size_t line)
 {
     const char *at = in->bytes, *end = in->length ? in->bytes + in->length : in->bytes;
@@ -73,7 +73,8 @@ static cpl_status syntax_error(const reader *in)
     return fail_mark(in, p->problem_mark, "%s", problem);
 }
 
-/* Anchors, aliases and tags make a file hard to read, or its content larger than its text. */
+/* Refuses anchors, aliases and tags, which make a file hard to read or its content larger than its
+ * text. */
 static cpl_status refuse_extras(const reader *in)
 {
     const yaml_event_t *event = &in->event;
@@ -102,7 +103,7 @@ static void drop_event(reader *in)
     in->holds = false;
 }
 
-/* Reads the next event in place of the current one. */
+/* Replaces the current event by the next one. */
 static cpl_status next(reader *in)
 {
     drop_event(in);
@@ -155,8 +156,8 @@ done:
     return status;
 }
 
-/* Reads the members of a list or mapping, whose first event is the current one. Then the last one
- * is current. */
+/* Reads the members of a list or mapping, whose first event is current. Then its last event is
+ * current. */
 static cpl_status read_members(reader *in, json_t *parent, yaml_event_type_t end, int depth)
 {
     CPL_TRY(next(in));
@@ -172,8 +173,8 @@ static cpl_status read_members(reader *in, json_t *parent, yaml_event_type_t end
     return CPL_OK;
 }
 
-/* Reads the value that begins with the current event. Then its last event is current. `key`: where
- * the key of a mapping's member begins, else NULL. */
+/* Reads the value that begins with the current event. Its last event is current afterwards. `key`
+ * is the place where the key of a mapping's member begins, else NULL. */
 static cpl_status read_value(reader *in, json_t **out, const yaml_mark_t *key, int depth)
 {
     const yaml_event_type_t type = in->event.type;

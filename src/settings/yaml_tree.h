@@ -1,10 +1,10 @@
 /* yaml_tree.h - a YAML file as a tree of JSON values, with the place in the file of each value.
  *
- * Room:   settings; the only code that calls libyaml. Configurations (yaml.h) and task files are
- *         read from the same tree.
+ * Room:   settings. Only yaml_tree.c parses with libyaml. Configurations (yaml.h) and task files
+ *         are read from this tree.
  * Form:   mappings, lists and scalars in one document. Scalars are strings: the caller that reads
  *         the tree decides where a number or a truth value is expected. An empty file is an empty
- *         string. Anchors, aliases, tags, keys that are no scalars, a key that occurs twice and
+ *         string. Anchors, aliases, tags, keys that are not scalars, a key that occurs twice and
  *         more than CPL_YAML_DEPTH levels are refused.
  * Errors: "FILE:LINE:COLUMN: what is wrong", counted from 1. */
 #ifndef CPL_SETTINGS_YAML_TREE_H
@@ -22,7 +22,7 @@ enum {
     CPL_YAML_DEPTH      = 16        /* values inside each other */
 };
 
-/* The places, from 1, where a value and its key begin. Without a key both are the same. */
+/* The places, from 1, where a value and its key begin. Without a key both places are equal. */
 typedef struct cpl_yaml_place {
     const json_t *value;
     size_t line, column, key_line, key_column;
@@ -50,14 +50,14 @@ const cpl_yaml_place *cpl_yaml_tree_find(const cpl_yaml_tree *tree, const json_t
 /* Returns the text of `name` in the mapping `section` of the file, or NULL. */
 const char *cpl_yaml_tree_text(const cpl_yaml_tree *tree, const char *section, const char *name);
 
-/* Gives `made` the place of `value`, if `value` has one. `made` is not part of the tree and must
- * live as long as the tree. */
+/* Gives `made` the place of `value`, if `value` has a place. `made` is not part of the tree and
+ * must live as long as the tree. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_same_place(cpl_yaml_tree *tree, const json_t *made,
                                                   const json_t *value);
 
 /* Fails with CPL_ERR_INPUT, "FILE:LINE:COLUMN: " and the sentence, at the key of `value`. If
- * `value` is NULL or has no place, for example because a member is missing, the place is that of
- * the tree. */
+ * `value` is NULL or has no place, for example because a member is missing, the place of the tree
+ * is used. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const json_t *value,
                                             const char *format, ...) CPL_PRINTF(3, 4);
 
@@ -65,7 +65,7 @@ CPL_NODISCARD cpl_status cpl_yaml_tree_fail(const cpl_yaml_tree *tree, const jso
 CPL_NODISCARD cpl_status cpl_yaml_tree_fail_value(const cpl_yaml_tree *tree, const json_t *value,
                                                   const char *format, ...) CPL_PRINTF(3, 4);
 
-/* Returns `status`; if it is CPL_ERR_INPUT, puts the place before the last sentence. */
+/* Returns `status`. If it is CPL_ERR_INPUT, puts the place before the last error message. */
 CPL_NODISCARD cpl_status cpl_yaml_tree_place(const cpl_yaml_tree *tree, const json_t *value,
                                              cpl_status status);
 
