@@ -1,6 +1,6 @@
 /* bpe.c - trains byte-level BPE: counts words and joins pairs (see tokenizer.h).
  *
- * The words are stored as ids in one array; each word shrinks in place when a pair is joined. A
+ * The words are stored as ids in one array. Each word shrinks in place when a pair is joined. A
  * join changes only the words that hold the pair, and the counts of neighbouring pairs. */
 #include "tokenizer/bpe.h"
 
@@ -224,7 +224,7 @@ static cpl_status join_in_word(cpl_bpe_trainer *trainer, spelling *s, uint32_t w
     return CPL_OK;
 }
 
-/* Sets the id of a joined pair: a new id, or that of an existing token with the same text. */
+/* Sets the id of a joined pair: a new id, or the id of an existing token with an equal text. */
 static cpl_status joined_id(cpl_bpe_trainer *trainer, cpl_pair pair, uint32_t *id)
 {
     const cpl_tally_entry *left  = trainer->tokens.at + pair.left;

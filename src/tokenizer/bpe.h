@@ -1,6 +1,6 @@
 /* bpe.h - the state of a trainer: words and tokens with their counts, and pairs of neighbours.
  *
- * Room:  tokenizer. Not for other rooms. */
+ * Room:  tokenizer. Other rooms do not include it. */
 #ifndef CPL_TOKENIZER_BPE_H
 #define CPL_TOKENIZER_BPE_H
 
@@ -11,7 +11,7 @@
 
 typedef struct cpl_tally_entry {
     size_t start, length; /* bytes in cpl_tally.bytes */
-    int64_t count;        /* initially 0; changed by the caller */
+    int64_t count;        /* initially 0, changed by the caller */
 } cpl_tally_entry;
 
 /* All zero is a valid empty tally. */
@@ -20,14 +20,14 @@ typedef struct cpl_tally {
     cpl_tally_entry *at; /* [count] */
     uint32_t count;
     size_t capacity;
-    uint32_t *table; /* number + 1 by hash, 0: free; at most half full */
+    uint32_t *table; /* number + 1 by hash, 0 if free; at most half full */
     uint32_t mask;   /* places - 1 */
 } cpl_tally;
 
 void cpl_tally_free(cpl_tally *tally);
 
-/* Sets *number to the number of the string, which is added with count 0 if it is new. At most 2^31
- * - 1 strings. On failure the tally is unchanged. */
+/* Sets *number to the number of the string. A new string is added with count 0. A tally holds at
+ * most 2^31 - 1 strings. On failure the tally is unchanged. */
 CPL_NODISCARD cpl_status cpl_tally_number(cpl_tally *tally, const void *bytes, size_t length,
                                           uint32_t *number);
 
@@ -85,8 +85,9 @@ CPL_NODISCARD cpl_status cpl_pairs_add(cpl_pairs *pairs, cpl_pair pair, int64_t 
 /* Adds the pairs whose count rose since the last call to the candidates. */
 CPL_NODISCARD cpl_status cpl_pairs_offer(cpl_pairs *pairs);
 
-/* Removes the best candidate: the highest count, then the smaller left id, then the smaller right
- * id. Returns its number, or CPL_NO_PAIR if no pair has a count of at least `least` (1 or more). */
+/* Removes the best candidate: the pair with the highest count, then the smaller left id, then the
+ * smaller right id. Returns its number, or CPL_NO_PAIR if no pair has a count of at least `least`
+ * (1 or more). */
 uint32_t cpl_pairs_take(cpl_pairs *pairs, int64_t least, cpl_pair *pair);
 
 /* ---- the trainer (train.c) ---- */

@@ -1,13 +1,14 @@
 /* encode.c - converts text to ids (see tokenizer.h).
  *
- * The steps for a text: repair invalid UTF-8; split at the added tokens searched in raw text;
- * normalise each piece; split at the added tokens searched in normalised text; split into words;
- * look each word up in the cache or merge it.
+ * A text goes through these steps. Invalid UTF-8 is repaired. The text is split at the added tokens
+ * that are searched in raw text. Each piece is normalised, then split at the added tokens that are
+ * searched in normalised text, then split into words. Each word is looked up in the cache or
+ * merged.
  *
- * The cache has two places per hash, one cache line each. The first holds the word used last; a
- * third word replaces the second. Words of up to 32 bytes with up to 7 ids fit, which is nearly
- * every word of any language; other words are merged each time. Words are processed in batches, so
- * that cache lines are fetched while the keys of the following words are computed. */
+ * The cache has two places per hash, one cache line each. The first holds the word used last. A
+ * third word replaces the word in the second place. Words of up to 32 bytes with up to 7 ids fit,
+ * which is nearly every word of any language. All other words are merged each time. Words are
+ * processed in batches: cache lines are fetched while keys of later words are computed. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -24,13 +25,13 @@ enum {
 /* A word of up to 32 bytes, padded with zeros. */
 typedef struct key {
     uint64_t words[4];
-    size_t length;  /* 0: too long for the cache */
-    uint32_t place; /* the first of its two places */
+    size_t length;  /* 0 if too long for the cache */
+    uint32_t place; /* index of the first of the word's two places */
 } key;
 
 typedef struct entry {
     uint64_t words[4];
-    uint16_t length; /* 0: free */
+    uint16_t length; /* 0 if free */
     uint16_t count;
     int32_t ids[KEY_IDS];
 } entry;
@@ -93,7 +94,7 @@ static cpl_status reserve(cpl_ids *ids, size_t more)
     return CPL_OK;
 }
 
-/* The first n of 8 bytes in the machine's order; the other bytes are zero. */
+/* Returns the first n of 8 bytes in the machine's order, and zero for the other bytes. */
 static inline uint64_t first_bytes(uint64_t word, size_t n)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -150,7 +151,7 @@ static inline bool holds(const entry *place, const key *k)
     return (differ | (place->length ^ k->length)) == 0;
 }
 
-/* The cache entry of the word, moved to the first of its two places, or NULL. */
+/* Returns the cache entry of the word, moved to the first of its two places, or NULL. */
 static inline const entry *find(cpl_encoder *e, const key *k)
 {
     entry *place = e->cache + k->place;
@@ -181,7 +182,7 @@ static cpl_status encode_new(cpl_encoder *e, cpl_ids *ids, const char *word, siz
     return CPL_OK;
 }
 
-/* Encodes the words that end at ends[0..n); the first begins at `start`. */
+/* Encodes the words that end at ends[0..n). The first word begins at `start`. */
 static cpl_status encode_batch(cpl_encoder *e, cpl_ids *ids, const char *text, size_t length,
                                size_t start, const size_t *ends, size_t n)
 {

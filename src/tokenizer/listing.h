@@ -6,7 +6,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* The two supported patterns that split a text into words. Words of both cover the whole text. */
+/* The two supported patterns, which split a whole text into words. */
 typedef enum cpl_split_kind {
     CPL_SPLIT_GPT2,  /* 's|'t|... ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
     CPL_SPLIT_DOLMA2 /* contractions in any case, 3 digits, words with one mark before them */
@@ -15,7 +15,7 @@ typedef enum cpl_split_kind {
 /* The treatment of a text before its words are encoded. */
 typedef struct cpl_tokenizer_traits {
     cpl_split_kind split;
-    bool nfc, prefix_space; /* prefix_space: a word's space is put before every piece without one */
+    bool nfc, prefix_space; /* prefix_space: a piece that begins without a space gets a space */
 } cpl_tokenizer_traits;
 
 cpl_tokenizer_traits cpl_tokenizer_traits_of(const cpl_tokenizer *t);
@@ -27,7 +27,7 @@ typedef enum cpl_token_kind {
     CPL_TOKEN_SPECIAL /* an added token that decoding can skip */
 } cpl_token_kind;
 
-/* The kind of token `id` >= 0; ABSENT for ids from the vocabulary's size on. */
+/* Returns the kind of token `id` >= 0. Returns ABSENT for ids from the vocabulary's size on. */
 cpl_token_kind cpl_tokenizer_kind_of(const cpl_tokenizer *t, int64_t id);
 
 /* Appends the token's text as spelled in tokenizer.json: added tokens unchanged, other tokens in
@@ -39,8 +39,8 @@ typedef struct cpl_token_pair {
     int32_t left, right, rank; /* a lower rank joins earlier */
 } cpl_token_pair;
 
-/* Sets a new array of the merges by rank, to be freed with cpl_free; NULL if there are none. A pair
- * that occurs twice in the file is listed once, at its first place. */
+/* Sets a new array of the merges by rank, or NULL without merges. The caller frees the array with
+ * cpl_free. A pair that occurs twice in the file is listed once, at its first place. */
 CPL_NODISCARD cpl_status cpl_tokenizer_list_merges(cpl_token_pair **merges, int64_t *count,
                                                    const cpl_tokenizer *t);
 

@@ -12,13 +12,13 @@
 
 /* ---- the parts of a tokenizer.json ----
  *
- * A part that changes the ids of no text is accepted. A part that changes ids and is unknown here is
- * refused by name (docs/formats.md, "Tokenizers"). A Sequence stands for its members. */
+ * A part that changes the ids of no text is accepted. A part that changes ids and is unknown here
+ * is refused by its name (docs/formats.md, "Tokenizers"). A Sequence stands for its members. */
 
 typedef struct reading {
     cpl_tokenizer *t;
     const char *path;
-    bool is_split, is_bytes; /* whether a Split, and the ByteLevel, of pre_tokenizer were read */
+    bool is_split, is_bytes; /* whether pre_tokenizer's Split and ByteLevel were read */
 } reading;
 
 static bool is_absent(const json_t *value)
@@ -31,7 +31,7 @@ static bool is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* The "type" of a part; "(none)" if it has no such string. */
+/* Returns the "type" of a part, or "(none)" without this string. */
 static const char *type_of(const json_t *part)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
@@ -74,8 +74,8 @@ static cpl_status take_each(reading *r, const json_t *part, const char *key, tak
     return CPL_OK;
 }
 
-/* Whether a normalizer leaves every text unchanged: Strip and BertNormalizer with all switches
- * off. */
+/* Returns whether a normalizer leaves every text unchanged: Strip and BertNormalizer with all
+ * switches off, and Replace of a text by itself. */
 static bool is_idle(const json_t *part)
 {
     const json_t *pattern = json_object_get(json_object_get(part, "pattern"), "String");
@@ -99,8 +99,7 @@ static cpl_status take_normalizer(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* Whether a Split makes each match of its pattern a word, for a pattern that covers the whole
- * text. */
+/* Returns whether a Split makes each match a word, for a pattern that covers the whole text. */
 static bool makes_words(const json_t *split)
 {
     static const char *const behaviors[] = {"Isolated", "MergedWithPrevious", "MergedWithNext"};
@@ -158,7 +157,7 @@ static cpl_status take_pre_tokenizer(reading *r, const json_t *part)
     return CPL_OK;
 }
 
-/* Whether a TemplateProcessing produces the text once, and only special tokens without ids. */
+/* Returns whether a TemplateProcessing gives the text once, and only special tokens without ids. */
 static bool is_text_alone(const json_t *part)
 {
     const json_t *tokens = json_object_get(part, "special_tokens");
@@ -213,7 +212,7 @@ static cpl_status check_model(const json_t *model, const char *path)
     return CPL_OK;
 }
 
-/* Takes everything in a tokenizer.json except tokens and merges. */
+/* Reads all parts of a tokenizer.json except tokens and merges. */
 static cpl_status take_parts(cpl_tokenizer *t, const json_t *root, const char *path)
 {
     reading r = {.t = t, .path = path};
@@ -290,8 +289,8 @@ static cpl_status refuse_added(const char *merges_path)
     return status;
 }
 
-/* Reads GPT-2's two files; `vocab` is the content of the first. Its entry <|endoftext|> becomes an
- * added special token. */
+/* Reads GPT-2's two files. `vocab` is the content of the first file. Its entry <|endoftext|>
+ * becomes an added special token. */
 static cpl_status read_gpt2_pair(cpl_tokenizer *t, json_t *vocab, const char *path,
                                  const char *merges_path)
 {

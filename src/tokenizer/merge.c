@@ -1,8 +1,8 @@
-/* merge.c - byte-pair encoding of one word; see internal.h.
+/* merge.c - byte-pair encoding of one word, see internal.h.
  *
  * Nearly all words are short: each step searches all ranks for the lowest. Long words (lines of
  * "=====", base64, Chinese without spaces) use a linked list of tokens and a heap of candidates,
- * O(n log n). An entry of the heap is outdated if the pair now at its place has another rank; ranks
+ * O(n log n). An entry of the heap is outdated if the pair now at its place has another rank. Ranks
  * are distinct and identify the pair. */
 #include "tokenizer/internal.h"
 
@@ -54,7 +54,7 @@ void cpl_merges_add(cpl_merges *merges, int32_t left, int32_t right, int32_t ran
     merges->at[place] = (cpl_merge){.pair = pair, .rank = rank, .id = id};
 }
 
-/* The rank of a pair, or CPL_NO_RANK. Sets *id to the joined token. */
+/* Returns the rank of a pair, or CPL_NO_RANK. Sets *id to the joined token. */
 static inline int32_t rank_of(const cpl_merges *merges, int32_t left, int32_t right, int32_t *id)
 {
     uint64_t pair = pair_of(left, right);
@@ -68,7 +68,7 @@ static inline int32_t rank_of(const cpl_merges *merges, int32_t left, int32_t ri
     }
 }
 
-/* Rank and joined token of a pair in one number that sorts by rank. */
+/* Returns the rank and the joined token of a pair in one number that sorts by rank. */
 static inline uint64_t offer_of(const cpl_merges *merges, int32_t left, int32_t right)
 {
     int32_t id = 0, rank = rank_of(merges, left, right, &id);
@@ -95,7 +95,7 @@ static size_t byte_tokens(const cpl_merges *merges, const char *word, size_t n, 
     return count;
 }
 
-/* Merges a short word in place. `ids` are initially those of the n bytes of `word`. Returns the
+/* Merges a short word in place. `ids` are initially the ids of the n bytes of `word`. Returns the
  * number of tokens. */
 static size_t merge_short(const cpl_merges *merges, const char *word, int32_t *ids, size_t n)
 {
@@ -124,7 +124,7 @@ static size_t merge_short(const cpl_merges *merges, const char *word, int32_t *i
     return n;
 }
 
-/* A long word. Node i is the token that begins at byte i; id -1: joined to an earlier node. */
+/* A long word. Node i is the token from byte i on, with id -1 if joined to an earlier node. */
 typedef struct list {
     const cpl_merges *merges;
     int32_t *ids;

@@ -1,7 +1,7 @@
 /* nfc.c - canonical composition (see unicode.h).
  *
  * Text is divided into segments that NFC treats independently. A code point without CPL_NFC_CARE
- * begins a new segment. Only segments with other code points are decomposed, ordered and composed;
+ * begins a new segment. Only segments with other code points are decomposed, ordered and composed.
  * utf8proc has the data of single code points and of pairs. The algorithm is implemented here
  * because the reference implementation has older combining classes than utf8proc. */
 #include <string.h>
@@ -77,7 +77,7 @@ static cpl_status decompose(cpl_nfc *nfc, const unsigned char *s, size_t length)
     return CPL_OK;
 }
 
-/* Sorts by class, stable. In real text runs have few marks. */
+/* Sorts by class, stably. In real text runs have few marks. */
 static void order_short(uint32_t *points, uint8_t *classes, size_t n)
 {
     for (size_t i = 1; i < n; i++) {
@@ -93,8 +93,8 @@ static void order_short(uint32_t *points, uint8_t *classes, size_t n)
     }
 }
 
-/* Sorts by class, stable, in linear time, so that a text of a million marks is not quadratic. Uses
- * the memory beyond the segment as scratch. */
+/* Sorts by class, stably, in linear time, so that a text of a million marks does not take quadratic
+ * time. Uses the memory beyond the segment as scratch. */
 static cpl_status order_long(cpl_nfc *nfc, size_t first, size_t n)
 {
     size_t start[257] = {0};
@@ -131,7 +131,7 @@ static cpl_status order(cpl_nfc *nfc)
     return CPL_OK;
 }
 
-/* The primary composite of a pair, or 0. */
+/* Returns the primary composite of a pair, or 0. */
 static uint32_t composite(uint32_t first, uint32_t second)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
@@ -140,7 +140,7 @@ static uint32_t composite(uint32_t first, uint32_t second)
                : 0;
 }
 
-/* Composes the segment. A mark joins the last starter unless a mark of the same class or higher, or
+/* Composes the segment. A mark joins the last starter unless a mark of an equal or higher class, or
  * a starter, is between (Unicode, section 3.11, D115 to D117). */
 static void compose(cpl_nfc *nfc)
 {
@@ -178,8 +178,8 @@ static cpl_status append_segment(cpl_nfc *nfc, cpl_text *out, const unsigned cha
     return CPL_OK;
 }
 
-/* The first position from `at` on of a code point with CPL_NFC_CARE, or `length`. Sets *before to
- * the start of the previous code point, if it is at `at` or later. */
+/* Returns the first position from `at` on of a code point with CPL_NFC_CARE, or `length`. Sets
+ * *before to the start of the previous code point, if it is at `at` or later. */
 static size_t find_care(const unsigned char *s, size_t at, size_t length, size_t *before)
 {
     size_t last = SIZE_MAX;

@@ -1,8 +1,8 @@
-/* pairs.c - the pairs of neighbouring tokens; see bpe.h.
+/* pairs.c - the pairs of neighbouring tokens, see bpe.h.
  *
  * The heap is not updated when counts change: a candidate with an outdated count is put back with
- * the current one. Counts only fall between two offers, so the first candidate with a current count
- * is the best. */
+ * the current count. Counts only fall between two offers, so the first candidate with a current
+ * count is the best. */
 #include "tokenizer/bpe.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* split.c - splits text into words and finds added tokens; see internal.h.
+/* split.c - splits text into words and finds added tokens, see internal.h.
  *
  * The patterns are written as scanners. At each position the alternatives are tried in the order of
- * the regular expression; each is a run of one class. The scanners use the classes of unicode.h,
- * which no engine of regular expressions has exactly. */
+ * the regular expression. Each alternative is a run of one class. The scanners use the classes of
+ * unicode.h, which no engine of regular expressions has exactly. */
 #include "tokenizer/internal.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static const uint8_t ascii_class[128] = {
 #undef N
 #undef S
 
-/* The class of the code point at `at`. Sets *next to the position of the next code point. */
+/* Returns the class of the code point at `at`. Sets *next to the next code point's position. */
 static inline int class_at(bytes *s, size_t at, size_t *next)
 {
     if (s[at] < 0x80) {
@@ -44,8 +44,8 @@ static inline int class_at(bytes *s, size_t at, size_t *next)
     return cpl_unicode_traits(point) & CPL_CLASS_MASK;
 }
 
-/* Number of ASCII letters at the beginning of the 8 bytes at `s`. The upper bit of each byte of
- * `letters` is set for a letter, without a loop, whose end a processor would predict badly. */
+/* Returns the number of ASCII letters at the beginning of the 8 bytes at `s`. The upper bit of each
+ * byte of `letters` is set for a letter, without a loop, whose end is predicted badly. */
 static inline size_t leading_letters(bytes *s)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -63,7 +63,7 @@ static inline size_t leading_letters(bytes *s)
 #endif
 }
 
-/* The end of the run of `class` from `at` on. */
+/* Returns the end of the run of `class` from `at` on. */
 static inline size_t run_end(bytes *s, size_t at, size_t length, int class)
 {
     if (class == CPL_CLASS_LETTER)
@@ -83,8 +83,9 @@ static inline size_t step_back(bytes *s, size_t at)
     return at;
 }
 
-/* The end of a word of white space from `at` on: all white space at the end of the text, else all
- * but the last code point, which the next word may include. A single code point is a word. */
+/* Returns the end of a word of white space from `at` on. The word is all white space at the end of
+ * the text, else all but the last code point, which the next word may include, or a single code
+ * point. */
 static size_t space_word(bytes *s, size_t at, size_t length)
 {
     size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
@@ -98,8 +99,8 @@ static inline bool is_one_of(int c, const char *set)
     return c != 0 && strchr(set, c) != NULL;
 }
 
-/* Bytes of the contraction that begins with the apostrophe at `at`, or 0. With `fold` also capital
- * letters and U+017F (long s), the only other code point that folds to one of these letters. */
+/* Returns the bytes of the contraction that begins with the apostrophe at `at`, or 0. `fold`
+ * accepts also capital letters and U+017F (long s), which alone folds to such a letter too. */
 static size_t contraction(bytes *s, size_t at, size_t length, bool fold)
 {
     size_t left = length - at;
@@ -131,7 +132,7 @@ static inline bool is_line_end(int c)
     return c == '\r' || c == '\n';
 }
 
-/* The end of a match of \s*[\r\n]+, else \s+(?!\S), else \s+. */
+/* Returns the end of a match of \s*[\r\n]+, else \s+(?!\S), else \s+. */
 static size_t dolma2_space(bytes *s, size_t at, size_t length)
 {
     size_t end = run_end(s, at, length, CPL_CLASS_SPACE);
@@ -269,13 +270,13 @@ static const cpl_added *longest_at(const cpl_added_set *set, const char *text, s
     return NULL;
 }
 
-/* Whether a token may begin at `s`, where at least two bytes follow. */
+/* Returns nonzero if a token may begin at `s`, where at least two bytes are left. */
 static inline int may_begin(const cpl_added_set *set, const unsigned char *s)
 {
     return set->first[s[0]] & set->second[s[1]];
 }
 
-/* The first position from `at` on at which a token may begin, or `length`. */
+/* Returns the first position from `at` on at which a token may begin, or `length`. */
 static size_t next_candidate(const cpl_added_set *set, const unsigned char *s, size_t length,
                              size_t at)
 {

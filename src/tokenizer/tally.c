@@ -1,4 +1,4 @@
-/* tally.c - byte strings with their counts; see bpe.h. */
+/* tally.c - byte strings with their counts, see bpe.h. */
 #include "tokenizer/bpe.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static uint32_t hash_of(const void *bytes, size_t length)
     return (uint32_t)XXH3_64bits(bytes, length);
 }
 
-/* The index of the string in the table, or the free index for it. */
+/* Returns the index of the string in the table, or the free index for a new string. */
 static uint32_t place_of(const cpl_tally *tally, const void *bytes, size_t length)
 {
     uint32_t place = hash_of(bytes, length) & tally->mask;

@@ -90,9 +90,8 @@ size_t cpl_tokenizer_utf8_prefix(const char *bytes, size_t length)
 
 /* ---- the byte-level alphabet ---- */
 
-/* Whether byte b is represented by the code point of the same value: 21-7E, A1-AC and AE-FF. The
- * other 68 bytes, in increasing order, are U+0100, U+0101, ... (a space is U+0120, a line end
- * U+010A). */
+/* Returns whether byte b is represented by the code point b: 21-7E, A1-AC and AE-FF. The other 68
+ * bytes, in increasing order, are U+0100, U+0101, ... (a space is U+0120, a line end U+010A). */
 static bool stands_for_itself(int b)
 {
     return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;

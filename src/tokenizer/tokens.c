@@ -110,9 +110,8 @@ static cpl_status read_byte_ids(cpl_tokenizer *t, const json_t *vocab, const cha
     return CPL_OK;
 }
 
-/* Checks the id of an added token. Hugging Face's library ignores it: a token of the vocabulary
- * keeps its id; other added tokens, `*beyond` so far, get the ids after the vocabulary, in
- * order. */
+/* Checks the id of an added token, which Hugging Face's library ignores. A token of the vocabulary
+ * keeps its id. Other added tokens, `*beyond` so far, follow the vocabulary in order. */
 static cpl_status check_place(const cpl_tokenizer *t, const json_t *vocab, const char *content,
                               int64_t id, int64_t *beyond, const char *path)
 {
@@ -299,7 +298,7 @@ static cpl_status add_entry(reader *r, const json_t *entry, size_t rank)
     return add_merge(r, rank);
 }
 
-/* Frees the reader. Returns `status`, or the failure of its texts. */
+/* Frees the texts of the reader and finishes the merges. Returns `status` if it is a failure. */
 static cpl_status reader_end(reader *r, cpl_status status)
 {
     cpl_text_free(&r->left);
@@ -320,7 +319,7 @@ cpl_status cpl_tokenizer_read_merges(cpl_tokenizer *t, const json_t *vocab, cons
     return reader_end(&r, status);
 }
 
-/* The length of the line at `at`, without its end. Sets *next to the beginning of the next line. */
+/* Returns the length of the line at `at`, without its end. Sets *next to the next line. */
 static size_t line_at(const cpl_text *lines, size_t at, size_t *next)
 {
     const char *start = lines->bytes + at, *end = memchr(start, '\n', lines->length - at);
@@ -355,7 +354,7 @@ cpl_status cpl_tokenizer_read_merge_lines(cpl_tokenizer *t, const json_t *vocab,
 
 /* ---- words that are tokens ---- */
 
-/* Whether a text can have the token as a word: the pattern does not split it. */
+/* Returns whether a text can have the token as a word: the pattern does not split it. */
 static bool is_word(const cpl_tokenizer *t, const cpl_token *token)
 {
     const char *bytes = t->bytes.bytes + token->start;
