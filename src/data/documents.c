@@ -22,14 +22,14 @@ struct cpl_documents {
     bool json, summed_up;
     int64_t line;     /* line of the last piece */
     int64_t ordinal;  /* number of the last block of plain text */
-    cpl_text block;   /* lines up to a blank one */
+    cpl_text block;   /* lines up to a blank line */
     cpl_text plain;   /* repaired plain text */
     cpl_text made_id; /* "<path>:<line>" */
     cpl_json_field fields[N_FIELDS];
     cpl_document_counts counts;
 };
 
-/* One document before it is stripped; too_long and end as in cpl_piece. */
+/* One document before it is stripped. */
 typedef cpl_piece found;
 
 cpl_document_settings cpl_document_defaults(void)
@@ -149,7 +149,7 @@ static int64_t number_of(const cpl_documents *d)
     return lines ? d->line : d->ordinal;
 }
 
-/* Counts and reports a document that cannot be used. CPL_ERR_INPUT if bad documents end the
+/* Counts and reports a document that cannot be used. Returns CPL_ERR_INPUT if bad documents end the
  * reading. */
 static cpl_status bad(cpl_documents *d, const char *format, ...) CPL_PRINTF(2, 3);
 static cpl_status bad(cpl_documents *d, const char *format, ...)
@@ -249,7 +249,7 @@ static const char *string_or(const cpl_json_field *field, const char *otherwise)
     return usable && field->value.length ? field->value.bytes : otherwise;
 }
 
-/* Sets text, id and source of `doc`; its text stays NULL if the line is bad or blank. */
+/* Sets text, id and source of `doc`. The text stays NULL if the line is bad or blank. */
 static cpl_status read_json(cpl_documents *d, const found *f, cpl_document *doc)
 {
     size_t where       = 0;
@@ -292,7 +292,7 @@ static cpl_status read_plain(cpl_documents *d, const found *f, cpl_document *doc
     return CPL_OK;
 }
 
-/* White space as in Python's str: Unicode's property and 1C to 1F. */
+/* Returns whether Python's str has c as white space: Unicode's property and 1C to 1F. */
 static bool is_python_space(uint32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
@@ -319,7 +319,7 @@ static void strip(cpl_document *doc)
     doc->length = (size_t)(end - begin);
 }
 
-/* Completes `doc`. False if its text is empty. */
+/* Completes `doc`. Returns false if its text is empty. */
 static bool finish(cpl_documents *d, cpl_document *doc)
 {
     if (d->settings.strip) strip(doc);

@@ -1,9 +1,9 @@
 /* documents.h - reads documents in order from files of JSON lines (Dolma) or plain text.
  *
  * Room:    data. Uses io/stream (compression), pieces (lines), json_pull (fields).
- * Files:   .txt is plain text, .json and .jsonl are JSON lines, both also with .gz or .zst
- *          appended; any other name is JSON lines if the first byte that is not blank is '{', else
- *          text.
+ * Files:   .txt is plain text, .json and .jsonl are JSON lines. Each name may also end in .gz or
+ *          .zst. A file of any other name is JSON lines if the first byte that is not blank is '{',
+ *          else text.
  * Text:    a document is well-formed UTF-8 and never empty. It may hold NULs: use the length. White
  *          space at the ends is removed as Python's str.strip does, unless turned off.
  * Bad:     a line that is not a JSON object, has no text string or is too long is counted, reported
@@ -29,7 +29,7 @@ typedef enum cpl_surrogate_choice {
 /* The strings are not owned and must outlive the reader. */
 typedef struct cpl_document_settings {
     const char *text_field, *id_field, *source_field; /* dots select nested values */
-    const char *default_source; /* source of documents without one; NULL: the folder's name */
+    const char *default_source; /* source if a document has no source; NULL for the folder's name */
     bool strip;
     cpl_bad_choice bad;
     cpl_surrogate_choice lone_surrogate;
@@ -39,15 +39,15 @@ typedef struct cpl_document_settings {
     int zstd_window_log;    /* limit of the window, log2 of bytes, 10 to 31 */
 } cpl_document_settings;
 
-/* The defaults: fields text, id, source; strip; skip bad documents; a file is a document; separator
- * "<|endoftext|>"; 256 MiB; 27. */
+/* Returns the defaults: the fields text, id and source, strip, bad documents skipped, a file as one
+ * document, the separator "<|endoftext|>", 256 MiB, and a window of 27. */
 cpl_document_settings cpl_document_defaults(void);
 
 /* The strings belong to the reader and are valid until its next call. */
 typedef struct cpl_document {
     const char *text;
     size_t length;      /* bytes of text, at least 1 */
-    const char *id;     /* "<path>:<line>" if the document has none; ends at its first NUL */
+    const char *id;     /* the document's id or "<path>:<line>"; ends at its first NUL */
     const char *source; /* ends at its first NUL */
     const char *path;   /* as given to cpl_documents_open */
     int64_t line;       /* number of the line, or of the document in text not split by lines, from
@@ -56,7 +56,7 @@ typedef struct cpl_document {
 
 typedef struct cpl_document_counts {
     int64_t documents, text_bytes; /* documents returned, and bytes of their text */
-    int64_t bad, empty;            /* documents skipped: unusable; without text */
+    int64_t bad, empty;            /* documents skipped: unusable, without text */
     int64_t repaired;              /* ill-formed sequences and lone surrogates replaced by U+FFFD */
     int64_t lone_surrogates;       /* found in JSON, in returned or skipped documents */
 } cpl_document_counts;
@@ -76,7 +76,7 @@ void cpl_documents_close(cpl_documents *documents); /* NULL is allowed */
 CPL_NODISCARD cpl_status cpl_documents_next(cpl_documents *documents, cpl_document *document,
                                             bool *more);
 
-/* The counts so far in this file. */
+/* Returns the counts so far in this file. */
 cpl_document_counts cpl_documents_counts(const cpl_documents *documents);
 
 #endif /* CPL_DATA_DOCUMENTS_H */

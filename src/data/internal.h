@@ -13,18 +13,18 @@
 
 /* ---- shards.h: shard*.c ---- */
 
-/* Opens a regular file; `keep`: it stays open. */
+/* Opens a regular file. With `keep` it stays open. */
 CPL_NODISCARD cpl_status cpl_shard_file_open(cpl_shard_file *file, const char *path, bool keep);
 void cpl_shard_file_close(cpl_shard_file *file);
 
-/* Reads `bytes` bytes from position `offset` on to `out`. CPL_ERR_IO if the file ends earlier. */
+/* Reads `bytes` bytes from `offset` on to `out`. Returns CPL_ERR_IO if the file ends earlier. */
 CPL_NODISCARD cpl_status cpl_shard_file_read(const cpl_shard_file *file, void *out, size_t bytes,
                                              uint64_t offset);
 
 /* The position and width of the ids of a token file. */
 typedef struct cpl_shard_format {
     size_t offset;  /* bytes before the first id */
-    int item_bytes; /* 0: flat, width not recorded in the file */
+    int item_bytes; /* 0 for a flat file, which does not record the width */
 } cpl_shard_format;
 
 /* Recognises a NumPy or llm.c header, which must fit the file. Any other file is flat. */
@@ -39,40 +39,40 @@ typedef struct cpl_shard_rows {
     int64_t n_tokens, row, end;
 } cpl_shard_rows;
 
-/* The name of a companion of a token file: its path without ".npy" or ".bin", then `extension`.
- * From cpl_alloc, NULL if memory is not available. */
+/* Returns the name of a companion of a token file, from cpl_alloc: its path without ".npy" or
+ * ".bin", then `extension`. Returns NULL if memory is not available. */
 char *cpl_shard_companion(const char *token_file, const char *extension);
 
-/* Opens the metadata of a token file of `n_tokens` tokens; Sets `*present` to false if the
- * file has no metadata; the rows need no close then. */
+/* Opens the metadata of a token file of `n_tokens` tokens. Sets `*present` to false if the file has
+ * no metadata. The rows need no close then. */
 CPL_NODISCARD cpl_status cpl_shard_rows_open(cpl_shard_rows *rows, const char *token_file,
                                              int64_t n_tokens, bool *present);
 void cpl_shard_rows_close(cpl_shard_rows *rows);
 
-/* Sets the next document's tokens [start, end), or `*more` to false. CPL_ERR_INPUT if the rows do
- * not cover 0 to the number of tokens without gaps. */
+/* Sets the next document's tokens [start, end), or `*more` to false. Returns CPL_ERR_INPUT if the
+ * rows do not cover 0 to the number of tokens without gaps. */
 CPL_NODISCARD cpl_status cpl_shard_rows_next(cpl_shard_rows *rows, int64_t *start, int64_t *end,
                                              bool *more);
 
 /* Checks that the token files found are complete. shards.json, which `tokenize encode` writes last,
- * lists its files and their tokens; names with ".tmp-" are unfinished files. Other programs write
+ * lists its files and their tokens. Names with ".tmp-" are unfinished files. Other programs write
  * neither. `found` holds the files that `path` (a file, a folder or a pattern) names, sorted by
- * bytes; `files` are the same files, open. CPL_ERR_INPUT if the number of tokens of a file differs
- * from shards.json, a listed file below the folder `path` was not found, or the folder holds
- * unfinished files that no shards.json covers. Warns about files with the sidecars of `tokenize
- * encode` that no shards.json lists. */
+ * bytes. `files` are these files, open. Returns CPL_ERR_INPUT if the number of tokens of a file
+ * differs from shards.json, a listed file below the folder `path` was not found, or the folder
+ * holds unfinished files that no shards.json covers. Warns about files with the sidecars of
+ * `tokenize encode` that no shards.json lists. */
 CPL_NODISCARD cpl_status cpl_shards_check_whole(const cpl_strings *found, const cpl_shard *files,
                                                 const char *path, const cpl_log *log);
 
 /* ---- shard_writer.c and shard_part.c ---- */
 
-/* One token file being written, and its companions:
+/* A token file being written, and its companions:
  *     <stem>.npy          the ids, little-endian (OLMo; without a NumPy header)
  *     <stem>.csv.gz       one row per document: start,end,id,src,loc, ended by "\r\n"
  *     <stem>.sources.tsv  one line per label: index, tab, label, in order of first appearance
- *     <stem>.sources.u8   the label of each document, in the order of the rows; .u16
- *                         (little-endian) if there are more than 256 labels
- * commit gives all files their names, the token file last. */
+ *     <stem>.sources.u8   the label of each document, in the order of the rows (.u16,
+ *                         little-endian, for more than 256 labels)
+ * cpl_shard_part_commit gives all files their names, the token file last. */
 
 typedef struct cpl_shard_part {
     char *stem;     /* folder and name without an extension; owned */
@@ -91,8 +91,8 @@ typedef struct cpl_shard_part {
 CPL_NODISCARD cpl_status cpl_shard_part_open(cpl_shard_part *part, const char *stem,
                                              int item_bytes);
 
-/* Adds a document of `n_ids` (> 0) ids below 2^(8 item_bytes), followed by `eos` unless that is -1.
- * `src` is the path for the row. */
+/* Adds a document of `n_ids` (> 0) ids below 2^(8 item_bytes), followed by `eos` unless `eos` is
+ * -1. `src` is the path for the row. */
 CPL_NODISCARD cpl_status cpl_shard_part_add(cpl_shard_part *part, const cpl_document *document,
                                             const char *src, const int32_t *ids, int64_t n_ids,
                                             int64_t eos);

@@ -1,4 +1,4 @@
-/* settings.h - the settings of this room as structs (of the .def files) and as lists.
+/* settings.h - the settings of this room as a struct and as a list, from data.def.
  *
  * Room:  data. */
 #ifndef CPL_DATA_SETTINGS_H

@@ -1,5 +1,4 @@
-/* shard_file.c - the bytes of a token file, its header, and the rows of its metadata; see
- * shards.h */
+/* shard_file.c - reads a token file, its header, and the rows of its metadata, see shards.h */
 #include "data/internal.h"
 
 #include <fcntl.h>
@@ -75,8 +74,8 @@ static uint32_t le32(const unsigned char *b)
 
 /* ---- NumPy ---- */
 
-/* Whether the file has a NumPy header. In flat data these bytes would be the ids 20115, 19797,
- * 22861, a small id and the bytes "{'", which is very unlikely. */
+/* Returns whether the file has a NumPy header. In flat data these bytes would be the ids 20115,
+ * 19797, 22861, a small id and the bytes "{'", which is very unlikely. */
 static bool is_numpy(const head *h, size_t *text)
 {
     const unsigned char *b = h->bytes;
@@ -86,7 +85,7 @@ static bool is_numpy(const head *h, size_t *text)
     return b[*text] == '{' && b[*text + 1] == '\'';
 }
 
-/* The text after `'key':` in the header's dictionary, or NULL. */
+/* Returns the text after `'key':` in the header's dictionary, or NULL. */
 static const char *entry(const char *dictionary, const char *key)
 {
     const char *at = strstr(dictionary, key);
@@ -96,7 +95,8 @@ static const char *entry(const char *dictionary, const char *key)
     return at;
 }
 
-/* Bytes of an item of a type such as `'<u2'`; 0 if it is not an unsigned little-endian integer. */
+/* Returns the bytes of an item of a type such as `'<u2'`, or 0 for any type but unsigned
+ * little-endian integers. */
 static int item_bytes(const char *descr)
 {
     if (descr[0] != '\'' || (descr[1] != '<' && descr[1] != '|') || descr[2] != 'u') return 0;
@@ -105,7 +105,7 @@ static int item_bytes(const char *descr)
     return strchr("1248", descr[3]) ? descr[3] - '0' : 0;
 }
 
-/* The number in `(<n>,)`, or -1. */
+/* Returns the number in `(<n>,)`, or -1. */
 static long long one_dimension(const char *shape)
 {
     char *end = NULL;

@@ -1,4 +1,4 @@
-/* shard_open.c - opens token files and determines the meaning of their ids; see shards.h. */
+/* shard_open.c - opens token files and determines the meaning of their ids (see shards.h). */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 #include "io/json.h"
 #include "io/paths.h"
 
-/* The content of the shards.json of a folder; all unknown without such a file. */
+/* The content of the shards.json of a folder. All members are unknown without the file. */
 typedef struct info {
-    int item_bytes; /* 0: unknown */
-    int64_t eos;    /* -1: unknown */
+    int item_bytes; /* 0 if unknown */
+    int64_t eos;    /* -1 if unknown */
     int64_t vocab_size;
 } info;
 
@@ -50,7 +50,7 @@ static cpl_status read_info(info *out, const char *folder)
 
 /* ---- labels of a file ---- */
 
-/* The lines "<index>\t<label>" of <stem>.sources.tsv. */
+/* Parses the lines "<index>\t<label>" of <stem>.sources.tsv. */
 static cpl_status parse_sources(cpl_shard *file, const char *path, char *text)
 {
     char expected[32], *save = NULL;
@@ -107,8 +107,8 @@ static cpl_status number_labels(cpl_shards *s)
 
 /* ---- item type ---- */
 
-/* Sets *wide if the `length` bytes from `offset` on are probably uint32: read as uint16, nearly
- * every second id is 0 or 1. */
+/* Sets *wide to whether the `length` bytes from `offset` on are probably uint32: if they are read
+ * as uint16, nearly every second id is 0 or 1. */
 static cpl_status looks_like_uint32(bool *wide, const cpl_shard_file *file, uint64_t offset,
                                     uint64_t length)
 {
@@ -247,8 +247,8 @@ static cpl_status open_masks(cpl_shards *s, const cpl_shard_options *options)
 
 /* ---- the end-of-text id ---- */
 
-/* The id that ends the first documents of a file's metadata; -1 if they differ or without
- * metadata. */
+/* Sets *eos to the id that ends the first documents of a file's metadata. Sets -1 if these ids
+ * differ or without metadata. */
 static cpl_status eos_of_rows(const cpl_shard *file, int64_t *eos)
 {
     enum { LOOK_ROWS = 100 };

@@ -1,4 +1,4 @@
-/* shard_part.c - writes one token file; see shard_writer.h. */
+/* shard_part.c - writes one token file, see shard_writer.h. */
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* shard_survey.c - a survey of token files, as numbers and as text; see shards.h. */
+/* shard_survey.c - a survey of token files, as numbers and as text (see shards.h). */
 #include <string.h>
 
 #include "base/arena.h"
@@ -20,7 +20,7 @@ static void count_token(cpl_shard_survey *s, uint64_t id, bool odd_place, uint64
 
 static cpl_status look_at(const cpl_shards *shards, int64_t max_tokens, cpl_shard_survey *s)
 {
-    enum { CHUNK = 4096 }; /* even, so that odd places are the same in every chunk */
+    enum { CHUNK = 4096 }; /* even, so that odd places are odd in every chunk */
     uint64_t ids[CHUNK];
     for (int64_t f = 0; f < shards->n_files; f++) {
         const cpl_shard *file = &shards->file[f];

@@ -1,4 +1,4 @@
-/* shard_whole.c - see shards.h */
+/* shard_whole.c - checks that token files are complete, see internal.h */
 #include "data/internal.h"
 
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 typedef struct look {
     const cpl_strings *found;
     const cpl_shard *files; /* [found->count] */
-    bool *listed;           /* [found->count] listed by some shards.json */
-    char *folder;           /* `path` without slashes at its end if it is a folder; else NULL */
+    bool *listed;           /* [found->count] whether a shards.json lists the file */
+    char *folder;           /* `path` without slashes at its end, NULL if `path` is no folder */
     cpl_strings indexes;    /* the files shards.json that may list some of `found` */
 } look;
 
@@ -28,14 +28,14 @@ static bool is_unfinished(const char *name)
     return strncmp(name, "part-", 5) == 0 && strstr(name, ".npy.tmp-");
 }
 
-/* Whether `path` is below `folder`. */
+/* Returns whether `path` is below `folder`. */
 static bool is_below(const char *path, const char *folder)
 {
     size_t length = strlen(folder);
     return strncmp(path, folder, length) == 0 && path[length] == '/';
 }
 
-/* Appends the shards.json of `folder` if it has one. */
+/* Appends the shards.json of `folder` if the file exists. */
 static cpl_status add_index(cpl_strings *paths, const char *folder)
 {
     char *path        = cpl_path_join(folder, "shards.json");
@@ -111,7 +111,7 @@ static cpl_status check_entries(look *l, const json_t *files, const char *folder
     return CPL_OK;
 }
 
-/* Whether `tokenize encode` wrote the shards.json. Other programs may write a different one. */
+/* Returns whether `tokenize encode` wrote the shards.json. Other programs may write other forms. */
 static bool is_ours(const json_t *root)
 {
     const char *format = json_string_value(json_object_get(root, "format"));

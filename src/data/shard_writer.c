@@ -13,7 +13,7 @@
 
 /* The files of the documents of one source, or of all sources without by_source. */
 typedef struct branch {
-    char *label;  /* NULL: all sources */
+    char *label;  /* NULL for all sources */
     char *prefix; /* "" or "<folder of the label>/" */
     cpl_shard_part part;
     bool open;
@@ -24,7 +24,7 @@ typedef struct branch {
 struct cpl_shard_writer {
     cpl_shard_writer_settings settings;
     int item_bytes, digits; /* digits of the writer's number */
-    branch **branches;      /* each keeps its address: zlib stores a pointer to itself */
+    branch **branches;      /* a branch keeps its address: zlib stores a pointer to itself */
     int64_t n_branches, n_documents, n_tokens;
     cpl_text files;  /* the JSON list of finished files */
     size_t existing; /* bytes of the folder's path that existed before: see cpl_path_existing */
@@ -33,7 +33,7 @@ struct cpl_shard_writer {
 
 /* ---- existing files ---- */
 
-/* Sets the name: "shards.json", or one per writer if there are several. */
+/* Sets the name "shards.json", or with several writers a name for this writer. */
 static void json_name(const cpl_shard_writer *w, char out[64])
 {
     if (w->settings.n_writers > 1)
@@ -47,7 +47,7 @@ static bool is_part_or_index(const char *name)
     return strncmp(name, "part-", 5) == 0 || strncmp(name, "shards", 6) == 0;
 }
 
-/* Removes one old file; CPL_ERR_INPUT without settings.replace. */
+/* Removes one old file. Returns CPL_ERR_INPUT without settings.replace. */
 static cpl_status clear_file(const cpl_shard_writer *w, const char *path)
 {
     if (!w->settings.replace)
@@ -82,7 +82,7 @@ static cpl_status clear_old_parts(const cpl_shard_writer *w)
 
 /* ---- branches ---- */
 
-/* Appends a label as the name of a folder: bytes other than letters, digits and "-_." become
+/* Appends a label as the name of a folder. Bytes other than letters, digits and "-_." become
  * %XX. */
 static void put_safe(cpl_text *out, const char *label)
 {
@@ -107,7 +107,7 @@ static void free_branch(branch *b)
     cpl_free(b);
 }
 
-/* A new branch, or NULL if memory is not available. */
+/* Returns a new branch, or NULL if memory is not available. */
 static branch *new_branch(const char *label)
 {
     cpl_text text = {0};
@@ -325,7 +325,7 @@ int64_t cpl_shard_writer_tokens(const cpl_shard_writer *w)
     return w->n_tokens;
 }
 
-/* The path of a document's file as the rows name it. */
+/* Returns the path of a document's file as the rows name it. */
 static const char *below_root(const cpl_shard_writer *w, const char *path)
 {
     const char *root = w->settings.source_root;

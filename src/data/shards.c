@@ -1,4 +1,4 @@
-/* shards.c - see shards.h; shard_open.c opens, shard_survey.c surveys all files. */
+/* shards.c - reads, labels and hashes token files, see shards.h. */
 #include "data/internal.h"
 
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static uint64_t widen(int32_t *ids, const unsigned char *raw, int64_t count, int
     return most;
 }
 
-/* The error for the first of `count` ids, from token `first` on, that is not below `bound`. */
+/* Returns the error for the first of `count` ids, from `first` on, that is not below `bound`. */
 static cpl_status out_of_bounds(const cpl_shard *file, const unsigned char *raw, int64_t first,
                                 int64_t count, uint64_t bound)
 {
@@ -250,7 +250,7 @@ cpl_status cpl_shards_piece_labels(const cpl_shards *shards, int64_t file, int64
 
 /* ---- fingerprint ---- */
 
-/* The last two names of a path. */
+/* Returns the last two names of a path. */
 static const char *file_and_folder(const char *path)
 {
     const char *slash = strrchr(path, '/'), *begin = slash;

@@ -46,10 +46,10 @@ typedef struct maker {
     cpl_encoder **encoder; /* [n_threads] */
     int n_threads;
     const char *path; /* path of the current file */
-    portion *round;   /* [n_ranks] a batch for each rank: read by one thread, encoded by several */
+    portion *round;   /* [n_ranks] a batch for each rank, read by one thread, encoded by several */
     int n_ranks, rank;
     int now;     /* index of the batch being filled */
-    bool agreed; /* a failure is known to all ranks */
+    bool agreed; /* whether a failure is known to all ranks */
 } maker;
 
 /* ---- a batch of documents ---- */
@@ -109,8 +109,7 @@ static void empty(batched *b)
     b->ids.count = 0;
 }
 
-/* Appends a copy of the document: its text on the rank that encodes it, the rest on rank 0, which
- * writes it. */
+/* Appends a copy of the document: the text on the rank that encodes it, id and source on rank 0. */
 static cpl_status copy_document(maker *m, const cpl_document *document)
 {
     portion *batch = &m->round[m->now];
@@ -153,7 +152,7 @@ static const char *string_of(const cpl_text *text)
 }
 
 /* Sets the ids of all documents of this rank's batch. Ids do not depend on the number of threads.
- * Of several failures, reports that of the first document, with its file and line. */
+ * If several documents fail, reports the failure of the first, with file and line. */
 static cpl_status encode(maker *m)
 {
     const portion *own = &m->round[m->rank];
@@ -186,14 +185,14 @@ static cpl_status write_batch(maker *m, const portion *batch)
 
 /* ---- a round of several ranks ---- */
 
-/* Agrees on the status of all ranks, unless a failure is known to all ranks already. */
+/* Records whether `status`, on which all ranks have agreed, is a failure. Returns `status`. */
 static cpl_status agreed(maker *m, cpl_status status)
 {
     m->agreed = status != CPL_OK;
     return status;
 }
 
-/* Packs this rank's batch for rank 0: for every document the number of its ids, then the ids. */
+/* Packs this rank's batch for rank 0: for every document the number of ids, then the ids. */
 static void pack(cpl_text *out, const portion *batch)
 {
     for (const batched *b = batch->at; b < batch->at + batch->count; b++) {
@@ -214,8 +213,8 @@ static cpl_status write_packed(maker *m, const char *packed)
     return CPL_OK;
 }
 
-/* Gathers the batches of all ranks on rank 0, which writes them. `status` is this rank's so far.
- * Collective. */
+/* Gathers the batches of all ranks on rank 0, which writes them. `status` is the status of this
+ * rank so far. Collective. */
 static cpl_status write_round(maker *m, cpl_status status)
 {
     cpl_text own     = {0};
@@ -397,7 +396,7 @@ static bool is_token_file(const char *name)
            strcmp(name, "shards.json") == 0;
 }
 
-/* Whether the folder holds token files, at most `depth` folders deep. */
+/* Returns whether the folder holds token files, at most `depth` folders deep. */
 static bool holds_token_files(const char *folder, int depth)
 {
     cpl_strings names = {0};

@@ -9,7 +9,7 @@ static int64_t members_of(const cpl_epoch_sources *s, int64_t source)
     return s->first[source + 1] - s->first[source];
 }
 
-/* Number of instances that the fractional part of the weight adds. */
+/* Returns the number of instances that the fractional part of the weight adds. */
 static int64_t extra(const cpl_epoch_sources *s, int64_t source)
 {
     double whole = floor(s->weight[source]);
@@ -55,7 +55,7 @@ void cpl_epoch_order(uint32_t *order, const cpl_epoch_sources *s, uint64_t seed,
 
 /* ---- sequences that repeat themselves ---- */
 
-/* The largest number of repetitions with period `p`; 0 if no token equals the token p before it. */
+/* Returns the most repetitions with period `p`, or 0 if no token equals the token p before it. */
 static int64_t most_repetitions(const int32_t *ids, int64_t n_ids, int64_t p)
 {
     int64_t run = 0, longest = 0;

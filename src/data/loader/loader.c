@@ -54,7 +54,7 @@ static cpl_status set_weights(cpl_loader *l)
 
 /* ---- instances ---- */
 
-/* Allocates an array of `count` elements. CPL_OK or CPL_ERR_MEMORY. */
+/* Allocates an array of `count` elements. Gives CPL_OK or CPL_ERR_MEMORY. */
 #define TAKE(pointer, count)                                                                       \
     (((pointer) = cpl_alloc((size_t)(count) * sizeof *(pointer))) ? CPL_OK : CPL_ERR_MEMORY)
 
@@ -78,7 +78,7 @@ static cpl_status count_instances(cpl_loader *l)
         (long long)s->n_files, (long long)l->settings.seq_len);
 }
 
-/* Finds the label of each instance and groups the instances by it (counting sort). */
+/* Finds the label of each instance and groups the instances by label (counting sort). */
 static cpl_status group_by_label(cpl_loader *l)
 {
     const cpl_shards *s = l->shards;
@@ -182,7 +182,7 @@ void cpl_loader_free(cpl_loader *l)
 
 /* ---- batches ---- */
 
-/* The file that holds an instance: the last file that begins at or before it. */
+/* Returns the file that holds an instance: the last file that begins at or before it. */
 static int64_t file_of(const cpl_loader *l, int64_t instance)
 {
     int64_t low = 0, high = l->shards->n_files - 1;
