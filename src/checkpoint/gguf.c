@@ -1,4 +1,4 @@
-/* gguf.c - see gguf.h; gguf_metadata.c reads the metadata. */
+/* gguf.c - reads the head and the table of a GGUF file, see gguf.h. */
 #include "checkpoint/internal.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ static cpl_status bad_entry(const cpl_gguf_source *s, const char *name, const ch
     return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s: %s", s->path, name, why);
 }
 
-/* Sets rank, shape and number of elements; the file lists the innermost dimension first. */
+/* Sets rank, shape and number of elements. The file lists the innermost dimension first. */
 static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *name)
 {
     uint32_t rank;
@@ -85,7 +85,7 @@ static cpl_status read_shape(cpl_gguf_source *s, cpl_gguf_entry *e, const char *
     return CPL_OK;
 }
 
-/* Sets type and number of bytes; for an unknown type the number of bytes is set later, from the
+/* Sets type and number of bytes. For an unknown type the number of bytes is set later, from the
  * offset of the next tensor. */
 static cpl_status read_type(cpl_gguf *g, cpl_gguf_source *s, cpl_gguf_entry *e, size_t name_at)
 {
@@ -182,8 +182,8 @@ static cpl_status bad_offset(const cpl_gguf *g, const cpl_gguf_entry *e, uint64_
 }
 
 /* Checks and sets positions in the `room` bytes of data. Each tensor must begin where the previous
- * one ends, rounded up, and end within the file. A tensor of unknown type extends to the next
- * one. */
+ * tensor ends, rounded up, and end within the file. A tensor of unknown type ends where the next
+ * begins. */
 static cpl_status lay_out(cpl_gguf *g, uint64_t room)
 {
     uint64_t expected = 0;
@@ -252,8 +252,8 @@ void cpl_gguf_close(cpl_gguf *g)
 
 /* ---- types ---- */
 
-/* Codes and blocks as in the Python package `gguf` (0.19); the missing codes belonged to types that
- * are no longer written. */
+/* Codes and blocks follow the Python package `gguf` (0.19). The missing codes belonged to types
+ * that are no longer written. */
 /* TYPE(code, name, numbers of a block, bytes of a block, format it is decoded as) */
 #define TYPES(TYPE)                                                                                \
     TYPE(0, F32, 1, 4, F32)                                                                        \

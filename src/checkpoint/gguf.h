@@ -1,13 +1,12 @@
-/* gguf.h - reads one GGUF file: checks its metadata and table of tensors, and reads tensors in
- * pieces.
+/* gguf.h - reads one GGUF file: checks its metadata and table of tensors, reads tensors in pieces.
  *
  * Room:    checkpoint. stored.h handles checkpoints of several files and of both containers.
- * Layout:  docs/formats.md, "GGUF"; versions 2 and 3, little-endian.
- * Strict:  refuses everything that llama.cpp's loader refuses, and also a length or count that the
+ * Layout:  docs/formats.md, "GGUF", versions 2 and 3, little-endian.
+ * Strict:  refuses all files that llama.cpp's loader refuses, and also a length or count that the
  *          file cannot hold, and tensors that overlap or extend beyond the file. Unknown tensor
  *          types are accepted, so that the other tensors can be read.
- * Shapes:  outermost dimension first, as in the rest of the library (the file has the reverse
- * order). Threads: after open, several threads may read one file. */
+ * Shapes:  outermost dimension first, as in the rest of the library (reversed in the file).
+ * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_GGUF_H
 #define CPL_CHECKPOINT_GGUF_H
 
@@ -58,11 +57,11 @@ typedef struct cpl_gguf_entry {
     const char *name;      /* borrowed from the open file */
     uint32_t type;         /* the file's own code */
     const char *type_name; /* "Q4_K"; "type 23" for an unknown type */
-    cpl_format format;     /* CPL_FORMAT_OTHER: cannot be decoded */
+    cpl_format format;     /* CPL_FORMAT_OTHER if it cannot be decoded */
     int rank;
     int64_t shape[CPL_GGUF_MAX_RANK];
     int64_t n_elements;
-    uint64_t offset, bytes; /* position in the file; an unknown type extends to the next tensor */
+    uint64_t offset, bytes; /* position in the file (an unknown type extends to the next tensor) */
 } cpl_gguf_entry;
 
 /* Describes an open file. Callers only read it. */
@@ -73,17 +72,18 @@ typedef struct cpl_gguf {
     int64_t count;
     json_t
         *metadata;  /* an object: numbers, booleans, strings, and arrays of at most 4,096 numbers or
-                       booleans, under their keys. Skipped are longer arrays, arrays of strings
-                       (vocabularies) or of arrays, strings of more than 1 MiB or not in UTF-8, and
-                       arrays beyond 2^20 elements in total. A u64 beyond int64 becomes a real, a
+                       booleans, under their keys. Longer arrays, arrays of strings (vocabularies)
+                       or of arrays, strings of more than 1 MiB or not in UTF-8, and arrays beyond
+                       2^20 elements in total are skipped. A u64 beyond int64 becomes a real. A
                        number that is not finite becomes null */
     cpl_text names; /* names of the tensors, each followed by the name of its type if unknown */
-    uint64_t alignment, data_at; /* alignment of the data; position of the data in the file */
+    uint64_t alignment, data_at; /* alignment of the data, and its position in the file */
 } cpl_gguf;
 
-/* Opens a file and reads its whole table, but no tensor data. Owned until cpl_gguf_close. `origin`
- * is the location of the file; NULL: the local file system. CPL_ERR_MEMORY, before the table is
- * made, if it takes more than about `room` bytes; INFINITY: no limit. */
+/* Opens a file and reads its whole table, but no tensor data. The caller closes it with
+ * cpl_gguf_close. `origin` is the location of the file, NULL for the local file system. Returns
+ * CPL_ERR_MEMORY, before the table is made, if the table takes more than about `room` bytes
+ * (INFINITY for no limit). */
 CPL_NODISCARD cpl_status cpl_gguf_open(cpl_gguf **out, const cpl_origin *origin, const char *path,
                                        double room);
 void cpl_gguf_close(cpl_gguf *file); /* does nothing for NULL */

@@ -16,12 +16,12 @@ enum {
     LONGEST_ARRAY  = 4096,    /* elements of the longest array kept */
     ALL_ARRAYS     = 1 << 20, /* elements of all arrays kept */
     DEEPEST        = 4,       /* levels of nested arrays */
-    PAIR_BYTES     = 14       /* a key of one byte and a value of one */
+    PAIR_BYTES     = 14       /* a key of one byte and a value of one byte */
 };
 
 typedef enum value_kind { UNSIGNED, SIGNED, REAL, TRUTH, OTHER } value_kind;
 
-/* Bytes of a value in the file; for strings and arrays the minimum. */
+/* Bytes of a value in the file (for strings and arrays the minimum), and its kind. */
 static const struct {
     uint64_t bytes;
     value_kind kind;
@@ -66,7 +66,7 @@ static cpl_status read_type(reader *r, cpl_gguf_value *type)
 }
 
 /* Returns a new value from its bytes, which are little-endian like the processor (checked in
- * safetensors.c). NULL if memory is not available. */
+ * safetensors.c). Returns NULL if memory is not available. */
 static json_t *scalar(cpl_gguf_value type, uint64_t bits)
 {
     const int unused = 64 - 8 * (int)values[type].bytes;

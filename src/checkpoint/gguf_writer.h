@@ -1,11 +1,11 @@
 /* gguf_writer.h - writes one GGUF file: metadata, table of tensors, and data in pieces.
  *
  * Room:   checkpoint.
- * Layout: docs/formats.md, "GGUF"; version 3, little-endian, the default alignment. The data
- *         follow in the order of the table; each tensor is padded.
- * Use:    all metadata and all rows of the table, in any order; begin; for every tensor, in the
- *         order of the table, its bytes and end_tensor; commit.
- * Atomic: as cpl_writer of file.h, a temporary file is renamed at the end.
+ * Layout: docs/formats.md, "GGUF", version 3, little-endian, the default alignment. The data follow
+ *         in the order of the table. Each tensor is padded.
+ * Use:    add all metadata and all rows of the table, in any order. Call begin. For every tensor,
+ *         in the order of the table, write its bytes and call end_tensor. Call commit.
+ * Atomic: a temporary file is renamed at the end, as by cpl_writer of file.h.
  * Memory: metadata and table only. begin reports a failed allocation of earlier calls. */
 #ifndef CPL_CHECKPOINT_GGUF_WRITER_H
 #define CPL_CHECKPOINT_GGUF_WRITER_H
@@ -13,7 +13,7 @@
 #include "checkpoint/gguf.h"
 #include "io/file.h"
 
-/* Holds the state of a writer. An empty one is all zero. */
+/* Holds the state of a writer. An empty writer is all zero. */
 typedef struct cpl_gguf_writer {
     cpl_text metadata, table;
     uint64_t n_pairs, n_tensors;
@@ -45,7 +45,7 @@ void cpl_gguf_writer_add_string(cpl_gguf_writer *writer, const char *bytes, size
 void cpl_gguf_writer_tensor(cpl_gguf_writer *writer, const char *name, cpl_format format, int rank,
                             const int64_t *shape);
 
-/* Opens the file and writes everything up to the data. Errors as cpl_writer_open. */
+/* Opens the file and writes all bytes before the data. Has the errors of cpl_writer_open. */
 CPL_NODISCARD cpl_status cpl_gguf_writer_begin(cpl_gguf_writer *writer, const char *path);
 
 /* Writes bytes of the current tensor. */

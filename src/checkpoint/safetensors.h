@@ -1,10 +1,9 @@
-/* safetensors.h - reads one safetensors file: checks its header completely, and reads tensors in
- * pieces.
+/* safetensors.h - reads one safetensors file: checks its header, reads tensors in pieces.
  *
  * Room:    checkpoint. stored.h handles checkpoints of several files, safetensors_writer.h writes.
- * Layout:  8 bytes N, little-endian; N bytes of JSON; the data, without gaps, C order, ending with
- *          the file. Offsets are in bytes from the beginning of the data.
- * Strict:  refuses everything that the reference implementation refuses, and also a tensor name or
+ * Layout:  8 bytes N, little-endian, then N bytes of JSON, then the data, without gaps, in C order,
+ *          ending with the file. Offsets are in bytes from the beginning of the data.
+ * Strict:  refuses all files that the reference implementation refuses, and also a tensor name or
  *          metadata key that occurs twice, an entry written as an array, a NUL in a name.
  * Threads: after open, several threads may read one file. */
 #ifndef CPL_CHECKPOINT_SAFETENSORS_H
@@ -18,10 +17,10 @@
 #include "io/source.h"
 #include "tensor/formats.h"
 
-enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes; the format's own limit */
+enum { CPL_SAFETENSORS_MAX_HEADER = 100000000 }; /* bytes, the limit of the format */
 
 /* DTYPE(name, bits of an element, format of the numbers if the dtype alone gives it), in the order
- * in which a writer lays them out (largest alignment first); C64 is a pair of f32 */
+ * in which a writer lays out dtypes (largest alignment first). C64 is a pair of f32 */
 #define CPL_SAFETENSORS_DTYPES(DTYPE)                                                              \
     DTYPE(U64, 64, OTHER)                                                                          \
     DTYPE(I64, 64, OTHER)                                                                          \
@@ -60,8 +59,8 @@ cpl_format cpl_safetensors_dtype_format(cpl_safetensors_dtype dtype);
 typedef struct cpl_safetensors_entry {
     const char *name; /* UTF-8; name and shape are borrowed from the open file */
     cpl_safetensors_dtype dtype;
-    int rank;              /* 0: a scalar, one element */
-    const uint64_t *shape; /* outermost first; above INT64_MAX only if an earlier dimension is 0 */
+    int rank;              /* 0 for a scalar, which has one element */
+    const uint64_t *shape; /* outermost first, above INT64_MAX only if an earlier dimension is 0 */
     int64_t n_elements;
     uint64_t begin, end; /* bytes [begin, end) of the data */
 } cpl_safetensors_entry;
@@ -86,23 +85,23 @@ typedef struct cpl_safetensors {
     uint64_t *dims; /* all shapes, one after the other */
 } cpl_safetensors;
 
-/* Opens a file and checks its whole header, but reads no data. The error names the violated rule
- * and, if the file is a Git LFS pointer, a PyTorch file or a web page, says so. Owned until
- * cpl_safetensors_close. */
+/* Opens a file and checks its whole header, but reads no data. The error names the violated rule,
+ * and the kind of the file if it is a Git LFS pointer, a PyTorch file or a web page. The caller
+ * closes it with cpl_safetensors_close. */
 CPL_NODISCARD cpl_status cpl_safetensors_open(cpl_safetensors **out, const char *path);
 
-/* Does the same as cpl_safetensors_open for a file at the location `origin`; NULL: the local file
- * system. CPL_ERR_MEMORY, before the tables are made, if they take more than about `room` bytes;
- * INFINITY: no limit. */
+/* Opens a file at the location `origin` (NULL for the local file system) as cpl_safetensors_open
+ * does. Returns CPL_ERR_MEMORY, before the tables are made, if the tables take more than about
+ * `room` bytes (INFINITY for no limit). */
 CPL_NODISCARD cpl_status cpl_safetensors_open_from(cpl_safetensors **out, const cpl_origin *origin,
                                                    const char *path, double room);
 void cpl_safetensors_close(cpl_safetensors *file); /* does nothing for NULL */
 
-/* Returns the tensor `name`; NULL if the file does not have it. */
+/* Returns the tensor `name`, or NULL if the file does not have it. */
 const cpl_safetensors_entry *cpl_safetensors_find(const cpl_safetensors *file, const char *name);
 
 /* Sets `out` to the elements [first, first + count) as f32. Supports F64 (rounded), F32, F16,
- * BF16, F8_E4M3, F8_E5M2 and F8_E8M0; any other dtype is CPL_ERR_INPUT. */
+ * BF16, F8_E4M3, F8_E5M2 and F8_E8M0. Any other dtype gives CPL_ERR_INPUT. */
 CPL_NODISCARD cpl_status cpl_safetensors_read_f32(const cpl_safetensors *file,
                                                   const cpl_safetensors_entry *entry, float *out,
                                                   int64_t first, int64_t count);

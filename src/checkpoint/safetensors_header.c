@@ -1,4 +1,4 @@
-/* safetensors_header.c - parses the header of a safetensors file to a checked table; dtypes.
+/* safetensors_header.c - parses and checks the header of a safetensors file; dtypes.
  *
  * One pass over the text collects the entries. They are then sorted by offset, and a second pass
  * finds holes, overlaps and wrong sizes. Growing arrays are cpl_text, whose memory is aligned for
@@ -30,7 +30,7 @@ typedef struct parser {
     bool has_metadata;
 } parser;
 
-/* Sets *dtype from its name, which is case-sensitive. False for an unknown name. */
+/* Sets *dtype from its name, which is case-sensitive. Returns false for an unknown name. */
 static bool find_dtype(cpl_safetensors_dtype *dtype, const char *name)
 {
     for (int i = 0; i < CPL_SAFETENSORS_N_DTYPES; i++)
@@ -165,7 +165,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* Sorts all three tables. A name or key that occurs twice is CPL_ERR_INPUT. */
+/* Sorts all three tables. A name or key that occurs twice gives CPL_ERR_INPUT. */
 static cpl_status sort_tables(cpl_safetensors *file)
 {
     size_t count = (size_t)file->count;
@@ -190,8 +190,8 @@ static cpl_status sort_tables(cpl_safetensors *file)
     return CPL_OK;
 }
 
-/* Sets n_elements; the entry must fill its range exactly. The product runs in order from 1, so that
- * a 0 hides an overflow after it, not one before it. */
+/* Sets n_elements. The entry must fill its range exactly. The product runs in order from 1, so that
+ * a 0 hides a later overflow, but not an earlier overflow. */
 static cpl_status check_size(cpl_safetensors_entry *e, const char *path)
 {
     uint64_t elements = 1, bits;
@@ -281,7 +281,7 @@ bool cpl_safetensors_has_shape(const cpl_safetensors_entry *entry, int rank, con
 
 const char *cpl_safetensors_shape_text(char out[128], const cpl_safetensors_entry *entry)
 {
-    enum { ROOM = 128, LONGEST = 21 + 5 }; /* a comma and a number; "...]" with its NUL */
+    enum { ROOM = 128, LONGEST = 21 + 5 }; /* a comma and a number, then "...]" with its NUL */
     int used = snprintf(out, ROOM, "[");
     for (int i = 0; i < entry->rank; i++) {
         if (used > ROOM - LONGEST) {

@@ -13,7 +13,7 @@ typedef struct placed {
     uint64_t begin, bytes;
 } placed;
 
-/* Sets the tensor's bytes. */
+/* Sets the number of bytes of the tensor. */
 static cpl_status measure(placed *p, const char *path)
 {
     const cpl_safetensors_tensor *t = p->tensor;

@@ -1,5 +1,4 @@
-/* stored.c - see stored.h; stored_files.c finds and opens the files, stored_collect.c collects
- * their tensors. */
+/* stored.c - opens a checkpoint and reads its tensors, see stored.h. */
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
@@ -9,7 +8,7 @@
 #include "io/file.h"
 #include "io/json.h"
 
-/* Sets `config` to the file's object if `folder` has one of this name. */
+/* Sets `config` to the object in the file `name` of `folder`, if the file exists. */
 static cpl_status load_config(cpl_stored_files *s, const char *folder, const char *name)
 {
     cpl_status status = CPL_OK;
@@ -96,7 +95,7 @@ void cpl_stored_close(cpl_stored_files *s)
 
 const cpl_stored *cpl_stored_find(const cpl_stored_files *s, const char *name)
 {
-    int64_t lo = 0, hi = s->count; /* binary search of the first name >= `name` */
+    int64_t lo = 0, hi = s->count; /* binary search for the first name >= `name` */
     while (lo < hi) {
         int64_t middle = lo + (hi - lo) / 2;
         if (strcmp(s->tensors[middle].name, name) < 0)
@@ -202,7 +201,7 @@ cpl_status cpl_stored_sampled_hash(uint64_t *hash, uint64_t *bytes, const cpl_st
     XXH64_hash_t sum = XXH3_64bits("couplet weights 1", 17);
     *bytes           = 0;
     for (const cpl_stored *t = s->tensors; t < s->tensors + s->count; t++) {
-        if (!t->entry) continue; /* only the index names it */
+        if (!t->entry) continue; /* the tensor is only in the index */
         CPL_TRY(add_tensor(&sum, t));
         *bytes += t->bytes;
     }

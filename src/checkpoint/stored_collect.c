@@ -1,9 +1,9 @@
-/* stored_collect.c - see stored.h: collects the tensors of all files to one sorted list
+/* stored_collect.c - collects the tensors of all files to one sorted list, see stored.h
  *
- * The list has an entry for each tensor of the files and, if there is an index, one for each tensor
- * of the index. It is sorted by name, so that the entries of one name are adjacent: entries of
- * files, by slice, and then the entry of the index, which has no type. Each such group becomes one
- * tensor, or its slices. */
+ * The list has an entry for each tensor of the files and for each tensor of the index, if any. It
+ * is sorted by name, so that the entries of one name are adjacent: entries of files, by slice, and
+ * then the entry of the index, which has no type. Each such group becomes one tensor, or its
+ * slices. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +177,7 @@ static cpl_status check_slices(const cpl_stored_files *s, cpl_stored *group, int
 }
 
 /* Checks the `n` entries of files. A tensor in one file is accepted even if the index names another
- * file or none: Transformers, too, takes only the file names from an index. */
+ * file or no file: Transformers, too, takes only the file names from an index. */
 static cpl_status check_files(const cpl_stored_files *s, cpl_stored *group, int64_t n)
 {
     bool sliced = true;

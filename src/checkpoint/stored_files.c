@@ -1,4 +1,4 @@
-/* stored_files.c - finds and opens the files of a checkpoint; see stored.h. */
+/* stored_files.c - finds and opens the files of a checkpoint, see stored.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ static cpl_status add_path(cpl_stored_files *s, const char *folder, const char *
 
 /* The index -------------------------------------------------------------------------------------*/
 
-/* Sets the file or index that `path` means, from cpl_alloc; NULL for a folder without the names of
- * stored.h. */
+/* Sets the file or index that `path` means, from cpl_alloc. Sets NULL for a folder without the
+ * names of stored.h. */
 static cpl_status find_source(char **found, const cpl_origin *origin, const char *path)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
@@ -52,14 +52,14 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
     return CPL_OK;
 }
 
-/* Returns whether the name is that of a file that torch.save writes. */
+/* Returns whether the name has an ending of files that torch.save writes. */
 static bool is_of_pytorch(const char *name)
 {
     return cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
            cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt");
 }
 
-/* Returns the error for a folder without the expected names. It says what the folder contains. */
+/* Returns the error for a folder without the expected names, which tells the folder's content. */
 static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bool strict)
 {
     cpl_strings names;
@@ -139,8 +139,8 @@ static cpl_status read_index(cpl_stored_files *s, const char *folder)
     return CPL_OK;
 }
 
-/* Returns a file of the index other than the source; NULL if the index names only the source;
- * `path`, the index itself, if it cannot be read. */
+/* Returns a file of the index other than the source, or NULL if the index names only the source.
+ * Returns `path`, the index itself, if the index cannot be read. */
 static const char *other_of(const json_t *index, const char *own, const char *path)
 {
     const char *tensor;
@@ -184,7 +184,7 @@ static cpl_status notice_index(cpl_stored_files *s)
 
 /* Slices ----------------------------------------------------------------------------------------*/
 
-/* Returns the slice number in a name ...-TP-002.safetensors, or -1; sets the place of "-TP-". */
+/* Returns the slice number in a name ...-TP-002.safetensors, or -1. Sets the place of "-TP-". */
 static int slice_of(const char *name, int *stem)
 {
     static const char mark[] = "-TP-";
@@ -221,8 +221,8 @@ done:
 
 /* GGUF ------------------------------------------------------------------------------------------*/
 
-/* Returns whether the name ends like that of a part, -00001-of-00003.gguf; sets the length of the
- * text before that ending. */
+/* Returns whether the name ends like the name of a part, -00001-of-00003.gguf. Sets the length of
+ * the text before that ending, the number and the count. */
 static bool is_split(const char *name, size_t *stem, unsigned *number, unsigned *count)
 {
     enum { ENDING = 20 }; /* characters */
@@ -235,7 +235,7 @@ static bool is_split(const char *name, size_t *stem, unsigned *number, unsigned 
     return strcmp(name + *stem, again) == 0;
 }
 
-/* Returns whether two names are those of parts of one file. */
+/* Returns whether two names are names of parts of one file. */
 static bool is_same_split(const char *a, const char *b)
 {
     size_t stem_a, stem_b;
@@ -244,8 +244,8 @@ static bool is_same_split(const char *a, const char *b)
            count_a == count_b && stem_a == stem_b && memcmp(a, b, stem_a) == 0;
 }
 
-/* Sets the only .gguf file of a folder without safetensors files, or its first part; NULL if the
- * folder has safetensors files or no .gguf. Two different GGUF files are CPL_ERR_INPUT. */
+/* Sets the only .gguf file of a folder without safetensors files, or its first part. Sets NULL if
+ * the folder has safetensors files or no .gguf. Two different GGUF files give CPL_ERR_INPUT. */
 static cpl_status only_gguf(char **found, const cpl_origin *origin, const char *folder)
 {
     cpl_status status = CPL_OK;
@@ -286,7 +286,7 @@ static bool is_gguf(const cpl_origin *origin, const char *path)
     return read && memcmp(start, "GGUF", sizeof start) == 0;
 }
 
-/* Adds all parts of the source if its name is that of a split file, else the source. */
+/* Adds all parts of the source if its name is the name of a part, else the source. */
 static cpl_status add_splits(cpl_stored_files *s)
 {
     size_t stem;
@@ -363,7 +363,7 @@ static cpl_status find_files(cpl_stored_files *s)
     return s->is_gguf ? add_splits(s) : cpl_paths_add(&s->paths, s->source);
 }
 
-/* Opens one file. Records a failure in part->fault; returns it if `strict`. */
+/* Opens one file. Records a failure in part->fault, or returns it if `strict`. */
 static cpl_status open_part(const cpl_stored_files *s, cpl_stored_part *part)
 {
     const char *slash = strrchr(part->path, '/');
