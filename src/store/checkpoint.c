@@ -28,7 +28,7 @@ static void set_sum(json_t *sums, const char *name, uint64_t hash)
     (void)json_object_set_new(sums, name, json_string(hex));
 }
 
-/* Adds the sums of files that `sums` lacks, writes the object and frees it. NULL: out of memory. */
+/* Adds the sums of files that `sums` lacks, writes and frees `sums`. NULL gives CPL_ERR_MEMORY. */
 static cpl_status write_checksums(const char *folder, json_t *sums)
 {
     cpl_strings names = {0};
@@ -98,7 +98,7 @@ enum { N_PARTS = CPL_SAVED_V + 1 }; /* number of files that a rank writes */
 static const char *const prefixes[] = {
     [CPL_SAVED_WEIGHTS] = "", [CPL_SAVED_M] = "m.", [CPL_SAVED_V] = "v."};
 
-/* Names the file in which rank r writes this set. */
+/* Sets the name of the file in which rank r writes this set. */
 static void part_name(char name[NAME_BYTES], cpl_saved_set which, int r, int ranks)
 {
     if (which == CPL_SAVED_WEIGHTS)
@@ -136,7 +136,7 @@ static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpo
     return status;
 }
 
-/* Returns an object with the sums of all parts by name. NULL if memory is not available. */
+/* Returns an object with the sums of all parts by name, or NULL if memory is not available. */
 static json_t *name_sums(const int64_t *sums, int ranks)
 {
     json_t *named = json_object();
@@ -193,8 +193,8 @@ static cpl_status write_rest(const char *folder, const cpl_checkpoint *c, const 
     return cpl_folder_sync(folder);
 }
 
-/* Writes the parts of all ranks and gathers their sums [ranks, N_PARTS]; every rank reads its parts
- * again for them. Collective: a failure of one rank is a failure of all. */
+/* Writes the parts of all ranks and gathers their sums [ranks, N_PARTS]. Every rank reads its parts
+ * again to compute the sums. Collective: a failure of one rank is a failure of all. */
 static cpl_status write_parts(int64_t *sums, const char *folder, const cpl_checkpoint *c)
 {
     cpl_group *world = c->ranks->world;
@@ -299,8 +299,8 @@ done:
 
 /* ---- loading ---- */
 
-/* Returns the path of state.safetensors or of its index, from cpl_alloc. NULL if memory is not
- * available. */
+/* Returns the path of state.safetensors or its index, from cpl_alloc, or NULL for lack of
+ * memory. */
 static char *state_tensors(const char *folder)
 {
     char *index = cpl_path_join(folder, "state.safetensors.index.json");
@@ -363,7 +363,7 @@ static cpl_status verify(const char *folder, int first, int every)
                     folder);
 }
 
-/* Verifies all check sums; the ranks divide the files. Collective. */
+/* Verifies all check sums. The ranks divide the files. Collective. */
 static cpl_status verify_together(const char *folder, cpl_group *world)
 {
     return cpl_group_agree(world, verify(folder, world->rank, world->size));

@@ -30,14 +30,14 @@ typedef enum cpl_saved_set { CPL_SAVED_WEIGHTS, CPL_SAVED_M, CPL_SAVED_V } cpl_s
 typedef struct cpl_checkpoint_ranks {
     cpl_group *world;
     void *ctx;
-    /* The rank that writes a parameter, or one expert of it, the same on every rank. `index` as in
-     * cpl_params_at. */
+    /* Returns the rank that writes a parameter, or one expert of a parameter. All ranks must return
+     * an equal number. `index` is as in cpl_params_at. */
     int (*writer)(void *ctx, int64_t index, const cpl_param *param, int64_t expert);
-    /* Saving: returns a set with whole tensors, at least those that this rank writes, valid until
-     * the next call. Collective. */
+    /* For saving: returns a set that holds at least the tensors that this rank writes, whole, valid
+     * until the next call. Collective. */
     cpl_params *(*gather)(void *ctx, cpl_saved_set which);
-    /* Loading: whole tensors are read into the model's masters, or for moments into the set that
-     * `room` returns. `keep` then copies this rank's parts from the set. */
+    /* For loading: whole tensors are read into the model's masters, or for moments into the set
+     * that `room` returns. `keep` then copies this rank's parts from the set. */
     cpl_params *(*room)(void *ctx, cpl_saved_set which);
     void (*keep)(void *ctx, cpl_saved_set which);
 } cpl_checkpoint_ranks;
@@ -46,21 +46,21 @@ typedef struct cpl_checkpoint {
     int64_t step;
     cpl_model *model;
     cpl_params *m, *v;
-    json_t *state; /* an object; borrowed when saving */
+    json_t *state; /* an object, borrowed when saving */
     const cpl_hf_tokens *tokens;
-    const char *tokenizer;             /* path of the tokenizer.json to copy; NULL: none */
-    const cpl_checkpoint_ranks *ranks; /* NULL: one process, with m and v */
+    const char *tokenizer;             /* path of the tokenizer.json to copy, or NULL */
+    const cpl_checkpoint_ranks *ranks; /* NULL for one process, with m and v */
 } cpl_checkpoint;
 
 /* Saves RUN/step-NNNNNN, points `last` at it and removes all but the newest `keep` of the steps up
- * to this one. On failure all existing files are unchanged. Collective with several ranks: it
- * fails on all ranks or on none. */
+ * to this step. On failure all existing files are unchanged. Collective with several ranks: it
+ * fails on all ranks or on no rank. */
 CPL_NODISCARD cpl_status cpl_checkpoint_save(const char *run, const cpl_checkpoint *checkpoint,
                                              int64_t keep);
 
 /* Verifies, then loads the weights and moments of `folder` into checkpoint->model, m, v, and sets
- * checkpoint->state (owned by the caller, who calls json_decref) and ->step. A model.* setting
- * that differs from the checkpoint's is CPL_ERR_INPUT, naming both values. */
+ * checkpoint->state (owned by the caller, who calls json_decref) and ->step. A model.* setting that
+ * differs from the checkpoint's gives CPL_ERR_INPUT, with both values. */
 CPL_NODISCARD cpl_status cpl_checkpoint_load(const char *folder, cpl_checkpoint *checkpoint,
                                              const cpl_log *log);
 

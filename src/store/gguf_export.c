@@ -1,8 +1,8 @@
-/* gguf_export.c - see gguf_export.h; gguf_vocabulary.c writes the tokenizer.
+/* gguf_export.c - writes a model as GGUF, see gguf_export.h.
  *
  * Two architectures of llama.cpp compute the models of this program: olmoe (src/models/olmoe.cpp)
  * does not renormalise the K weights, minimax-m2 (src/models/minimax-m2.cpp) does. Their graphs are
- * otherwise the same, except that olmoe has as many key/value heads as query heads and minimax-m2
+ * otherwise equal, except that olmoe has as many key/value heads as query heads and minimax-m2
  * always adds a bias to the scores that choose experts. */
 #include "store/internal.h"
 
@@ -79,8 +79,9 @@ enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
 /* The graph of llama.cpp that computes the model. */
 typedef struct graph {
     const char *architecture;
-    int gating;      /* 0: the architecture has only one */
-    bool has_bias;   /* the graph has a bias of the experts' scores, zero if the model has none */
+    int gating;      /* 0 if the architecture has a single gating */
+    bool has_bias;   /* whether the graph has a bias of the experts' scores (zeros if the model has
+                        no bias) */
     int64_t repeats; /* number of times that each key/value head is written */
 } graph;
 
@@ -119,7 +120,7 @@ static void warn_of_limits(const cpl_model_settings *c, const cpl_log *log)
 /* One tensor of the file. */
 typedef struct planned {
     char name[CPL_GGUF_MAX_NAME + 1];
-    cpl_param param; /* the parameter with its numbers; without a field: zeros */
+    cpl_param param; /* the parameter with its numbers; zeros if its field is "" */
     int64_t repeats; /* number of consecutive times that each `block` is written */
     int64_t block;   /* numbers */
     cpl_format format;

@@ -3,8 +3,8 @@
  * Room:    store.
  * Format:  docs/formats.md, "GGUF as written": architecture, metadata, names and types of tensors,
  *          and the models that cannot be written.
- * Memory:  a few megabytes besides the vocabulary: numbers are read, encoded and written in
- * pieces. */
+ * Memory:  a few megabytes besides the vocabulary. Numbers are read, encoded and written in
+ *          pieces. */
 #ifndef CPL_STORE_GGUF_EXPORT_H
 #define CPL_STORE_GGUF_EXPORT_H
 
@@ -20,18 +20,18 @@ typedef struct cpl_gguf_export {
     uint64_t bytes; /* bytes of all tensors */
 } cpl_gguf_export;
 
-/* Writes the model to `path`, atomically; `type` is the format of the matrices: F32, F16, BF16 or
- * Q8_0 (assert). `name` becomes general.name. Warns of differences in llama.cpp.
- * CPL_ERR_INPUT: llama.cpp has no graph that computes this model, or no name for its tokenizer; a
- * tensor is missing or has another shape; the type cannot hold a number. No new file is left then,
- * and an existing file is unchanged. */
+/* Writes the model to `path`, atomically. `type` is the format of the matrices: F32, F16, BF16 or
+ * Q8_0 (assert). `name` becomes general.name. Warns of differences in llama.cpp. Returns
+ * CPL_ERR_INPUT if llama.cpp has no graph that computes this model or no name for its tokenizer, if
+ * a tensor is missing or has another shape, and if the type cannot hold a number. No new file is
+ * left then, and an existing file is unchanged. */
 CPL_NODISCARD cpl_status cpl_gguf_export_write(cpl_gguf_export *done, const cpl_hf *hf,
                                                const cpl_tokenizer *tokenizer, const char *path,
                                                cpl_format type, const char *name,
                                                const cpl_log *log);
 
-/* Writes the name of a parameter in GGUF files to `out` and returns `out`; NULL if it has no
- * name. */
+/* Writes the name of a parameter in GGUF files to `out` and returns `out`, or NULL if the parameter
+ * has no name there. */
 const char *cpl_gguf_export_name(char out[CPL_GGUF_MAX_NAME + 1], const cpl_param *param);
 
 #endif /* CPL_STORE_GGUF_EXPORT_H */

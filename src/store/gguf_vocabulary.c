@@ -1,4 +1,4 @@
-/* gguf_vocabulary.c - writes a tokenizer as metadata of a GGUF file; see gguf_export.h. */
+/* gguf_vocabulary.c - writes a tokenizer as metadata of a GGUF file, see gguf_export.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ enum { LONGEST_TEMPLATE = 1 << 20 }; /* bytes */
 
 #define KEY_TEMPLATE "tokenizer.chat_template"
 
-/* tokenizer.ggml.token_type */
+/* Values of tokenizer.ggml.token_type */
 enum { TYPE_NORMAL = 1, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_UNUSED = 5 };
 
 static int32_t type_of(cpl_token_kind kind)
@@ -24,8 +24,8 @@ static int32_t type_of(cpl_token_kind kind)
     return types[kind];
 }
 
-/* Returns llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp: it depends on the
- * pattern only; llama.cpp's two names of GPT-2's pattern are equivalent. */
+/* Returns llama.cpp's name of the pre-tokenizer, from src/llama-vocab.cpp. The name depends on the
+ * pattern only. llama.cpp's two names of GPT-2's pattern are equivalent. */
 static const char *pre_of(cpl_tokenizer_traits traits)
 {
     if (traits.split == CPL_SPLIT_DOLMA2) return "dbrx";
@@ -89,8 +89,7 @@ static cpl_status put_tokens(cpl_gguf_writer *w, const cpl_tokenizer *t, int64_t
 
 /* ---- merges ---- */
 
-/* Writes "left right". llama.cpp splits merges at the space, so a part must not contain one; only
- * an added token can. */
+/* Writes "left right". Refuses parts with a space (added tokens), since llama.cpp splits at it. */
 static cpl_status spell_merge(cpl_text *out, const cpl_tokenizer *t, cpl_token_pair merge,
                               const char *folder)
 {
@@ -207,7 +206,7 @@ static cpl_status put_template_of(cpl_gguf_writer *w, const char *path, const cp
 }
 
 /* Writes the template of chat_template.jinja or else of tokenizer_config.json, as Transformers
- * does. Most models have none. */
+ * does. Most models have no template. */
 static cpl_status put_template(cpl_gguf_writer *w, const char *folder, const cpl_log *log)
 {
     char *file        = cpl_path_join(folder, "chat_template.jinja");

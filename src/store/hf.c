@@ -151,8 +151,8 @@ cpl_status cpl_hf_load_tokenizer(cpl_tokenizer **out, char **path, const cpl_hf 
 
 /* ---- loading ---- */
 
-/* Loads gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the others up. Reads one
- * expert at a time, from `first` on; the two halves are stored in separate tensors. */
+/* Loads gate_up_proj [n,2D,d]: rows 0 ... D-1 of each expert are the gate, the other rows up. Reads
+ * one expert at a time, from `first` on. The two halves are stored in separate tensors. */
 static cpl_status load_gate_up(cpl_named_list *list, const cpl_stored *fused,
                                const cpl_layer_params *to, int64_t first)
 {
@@ -171,7 +171,7 @@ static const char *stored_name(const cpl_hf *hf, const char *name)
     return hf->head_is_embed && strcmp(name, CPL_HF_EMBED) == 0 ? CPL_HF_HEAD : name;
 }
 
-/* Sets the fused tensor `name`, which must have this shape; NULL if it does not exist. */
+/* Sets the fused tensor `name`, which must have this shape, or NULL if it does not exist. */
 static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *weights,
                              const char *name, const int64_t shape[3])
 {
@@ -183,8 +183,8 @@ static cpl_status find_fused(const cpl_stored **fused, const cpl_stored_files *w
                     (long long)shape[0], (long long)shape[1], (long long)shape[2]);
 }
 
-/* Loads the fused experts of layer l, as far as they are in this process, if the checkpoint has
- * them. */
+/* Loads the fused experts of layer l that are in this process, if the checkpoint has fused
+ * experts. */
 static cpl_status load_fused(cpl_named_list *list, const cpl_stored_files *weights, int64_t l,
                              const cpl_layer_params *to, const cpl_model_settings *config,
                              bool *found)
@@ -230,8 +230,8 @@ done:
     return status;
 }
 
-/* Sets the fused tensor that holds this expert of a parameter, and its first number there; NULL if
- * the checkpoint has the experts one by one. */
+/* Sets the fused tensor that holds this expert of a parameter, and the position of its first
+ * number. Sets NULL if the checkpoint has the experts one by one. */
 static cpl_status find_in_fused(const cpl_stored **tensor, int64_t *begin, const cpl_hf *hf,
                                 const cpl_param *param, int64_t expert)
 {

@@ -10,10 +10,10 @@
 #include "io/json.h"
 #include "model/params.h"
 
-/* model_type of a model that is not an OLMoE. */
+/* The model_type of a model that is not an OLMoE. */
 static const char own_type[] = "couplet";
 
-/* The treatments of a key; hf_keys.def describes each. */
+/* The treatments of a key, described in hf_keys.def. */
 typedef enum use { SETTING, OWN, READ, FIXED, BARRED, TOLD, PASSED } use;
 
 typedef struct key {
@@ -57,7 +57,7 @@ static cpl_status refuse_another_value(const key *k, const json_t *value, const 
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory", where);
-    const bool is_silu = strcmp(text, "\"swish\"") == 0; /* Transformers' other name of it */
+    const bool is_silu = strcmp(text, "\"swish\"") == 0; /* Transformers' other name of silu */
     cpl_status status  = strcmp(is_silu ? "\"silu\"" : text, k->text) == 0
                              ? CPL_OK
                              : CPL_FAIL(CPL_ERR_INPUT, "%s: %s is %.80s; only %s is computed%s",
@@ -66,7 +66,7 @@ static cpl_status refuse_another_value(const key *k, const json_t *value, const 
     return status;
 }
 
-/* Refuses values that are not supported and warns of keys that are not in the list. `own`: accepts
+/* Refuses values that are not supported and warns of keys that are not in the list. `own` accepts
  * keys of a model that is not an OLMoE. Keys that begin with _ are ignored. */
 static cpl_status check_keys(json_t *j, bool own, const char *where, const cpl_log *log)
 {
@@ -184,7 +184,7 @@ static cpl_status refuse_other_attention(const cpl_model_settings *c, const json
     return CPL_OK;
 }
 
-/* Adds an id that ends generated text; the first is the end-of-text id. */
+/* Adds an id that ends generated text. The first id is the end-of-text id. */
 static cpl_status add_end(cpl_hf_tokens *tokens, int64_t id, const char *where)
 {
     bool known = id < 0 || id == tokens->eos;

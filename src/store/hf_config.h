@@ -24,7 +24,7 @@ typedef struct cpl_hf_tokens {
 
 /* Reads `folder`/config.json according to hf_keys.def. A missing key gets the default of
  * Transformers' OLMoE class (eos_token_id only if the vocabulary has it). A model that is not
- * supported (another model_type, attention_bias, another hidden_act, rope scaling, ...) is
+ * supported (another model_type, attention_bias, another hidden_act, rope scaling, ...) gives
  * CPL_ERR_INPUT. One warning names the ignored keys that no OLMoE has. Also reads eos_token_id of
  * generation_config.json, if that file exists. The settings are resolved. */
 CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_tokens *tokens,
@@ -32,7 +32,7 @@ CPL_NODISCARD cpl_status cpl_hf_config_read(cpl_model_settings *config, cpl_hf_t
 
 /* Fails with CPL_ERR_INPUT, naming the setting and both values, if a setting of `ours` differs from
  * `theirs`, the model in `where`. With `given` [settings of section model], compares only the
- * settings that are given and set; NULL: all settings. */
+ * settings that are given and set. With NULL it compares all settings. */
 CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
                                               const cpl_model_settings *theirs, const bool *given,
                                               const char *where);
@@ -41,7 +41,7 @@ CPL_NODISCARD cpl_status cpl_hf_config_agrees(const cpl_model_settings *ours,
 CPL_NODISCARD cpl_status cpl_hf_config_write(const char *folder, const cpl_model_settings *config,
                                              const cpl_hf_tokens *tokens);
 
-/* Writes the object to `folder`/`name` and frees it. `object` NULL is CPL_ERR_MEMORY. */
+/* Writes the object to `folder`/`name` and frees it. `object` NULL gives CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_hf_write_json(const char *folder, const char *name, json_t *object);
 
 #endif /* CPL_STORE_HF_CONFIG_H */

@@ -1,4 +1,4 @@
-/* hf_tensors.c - see internal.h */
+/* hf_tensors.c - checks the tensors of a directory, see internal.h */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ int64_t cpl_hf_number_behind(const char *name, const char *part)
                : -1;
 }
 
-/* Returns the fused gate and up matrices of layer l; NULL if each expert has its own tensors. */
+/* Returns the fused gate and up matrices of layer l, or NULL if each expert has its own tensors. */
 static const cpl_stored *fused_gate_up(const cpl_stored_files *weights, int64_t l)
 {
     char name[128];
@@ -31,7 +31,7 @@ static bool is_expected(const cpl_stored_files *weights, const cpl_model_setting
     const int64_t l        = cpl_hf_number_behind(name, "model.layers."),
                   e        = cpl_hf_number_behind(name, ".experts.");
     const bool is_fused    = l >= 0 && fused_gate_up(weights, l);
-    cpl_model_settings one = *config; /* with one layer, since all layers have the same tensors */
+    cpl_model_settings one = *config; /* with one layer, since all layers have equal tensors */
     char wanted[128];
     one.n_layers = 1;
     for (int64_t i = 0; i < cpl_params_count(&one); i++) {
@@ -72,7 +72,7 @@ cpl_status cpl_hf_judge_tensors(const cpl_model_settings *config, const cpl_stor
     int64_t count     = 0;
     for (int64_t i = 0; i < weights->count; i++) {
         const char *name = weights->tensors[i].name;
-        if (!weights->tensors[i].entry) continue; /* only the index names it */
+        if (!weights->tensors[i].entry) continue; /* the tensor is only in the index */
         CPL_TRY(refuse_surplus(weights, config, name));
         if (!is_expected(weights, config, name) && count++ == 0) first = name;
     }
@@ -84,7 +84,7 @@ cpl_status cpl_hf_judge_tensors(const cpl_model_settings *config, const cpl_stor
     return CPL_OK;
 }
 
-/* Sets *same to whether the two tensors have the same shape and numbers. */
+/* Sets *same to whether the two tensors have equal shapes and numbers. */
 static cpl_status have_same_numbers(bool *same, const cpl_stored *a, const cpl_stored *b)
 {
     enum { AT_ONCE = 1 << 16 };

@@ -63,7 +63,7 @@ static cpl_status make_buffer(cpl_named_list *list)
     return list->buffer ? CPL_OK : CPL_ERR_MEMORY;
 }
 
-/* Returns the length of the piece from `first` on of `count` numbers: at most the buffer's. */
+/* Returns the length of the piece from `first` on of `count` numbers, at most a buffer long. */
 static int64_t piece_of(int64_t count, int64_t first)
 {
     const int64_t most = CPL_NAMED_BUFFER / (int64_t)sizeof(float), left = count - first;

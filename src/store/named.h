@@ -1,8 +1,7 @@
 /* named.h - a list of tensors with their names in files, to write to and read from a file.
  *
- * Room:   store. Each entry is one Hugging Face tensor, such as an expert's part of a [n,D,d]
- * tensor. Memory: the tensors are the backend's. Their numbers go to and from files through one
- * buffer of
+ * Room:   store. An entry is one Hugging Face tensor, such as an expert's part of a [n,D,d] tensor.
+ * Memory: the tensors are the backend's. Their numbers go to and from files through one buffer of
  *         the host, of CPL_NAMED_BUFFER bytes. */
 #ifndef CPL_STORE_NAMED_H
 #define CPL_STORE_NAMED_H
@@ -12,7 +11,7 @@
 
 typedef struct cpl_named {
     char name[160];
-    cpl_tensor tensor; /* F32; rank 0: a scalar */
+    cpl_tensor tensor; /* F32; a scalar has rank 0 */
 } cpl_named;
 
 /* Holds tensors with their names. An empty list is all zero except `be`. */
@@ -20,7 +19,7 @@ typedef struct cpl_named_list {
     cpl_backend *be; /* backend of all tensors */
     cpl_named *at;   /* owned */
     int64_t count, capacity;
-    float *buffer; /* owned; allocated at the first write or read */
+    float *buffer; /* owned, allocated at the first write or read */
 } cpl_named_list;
 
 enum { CPL_NAMED_BUFFER = 1 << 20 };
@@ -33,8 +32,8 @@ CPL_NODISCARD cpl_status cpl_named_add(cpl_named_list *list, const char *name, c
 CPL_NODISCARD cpl_status cpl_named_params(cpl_named_list *list, cpl_params *set,
                                           const cpl_model_settings *config, const char *prefix);
 
-/* Appends only the tensors for which `wanted` is true. `index` is as in cpl_params_at; `expert`
- * counts over the whole model, -1 for a parameter that is not per expert. */
+/* Appends only the tensors for which `wanted` is true. `index` is as in cpl_params_at. `expert`
+ * counts over the whole model. It is -1 for a parameter that is not per expert. */
 typedef bool cpl_named_wanted(void *ctx, int64_t index, const cpl_param *param, int64_t expert);
 CPL_NODISCARD cpl_status cpl_named_some(cpl_named_list *list, cpl_params *set,
                                         const cpl_model_settings *config, const char *prefix,

@@ -33,8 +33,8 @@ static cpl_status verify_file(const char *folder, const char *name, const json_t
     return status;
 }
 
-/* Checks that the list has the files without which a run cannot be resumed; for tensors the file or
- * the index. */
+/* Checks that the list has the files without which a run cannot be resumed. For tensors either the
+ * file or the index is enough. */
 static cpl_status check_complete(const json_t *sums, const char *where)
 {
     static const char *const needed[][2] = {
@@ -102,7 +102,7 @@ cpl_status cpl_run_dir_verify_model(const char *folder, int64_t most_bytes)
 
 /* ---- names ---- */
 
-/* Returns the number in a name "step-NNNNNN"; -1 for another name. */
+/* Returns the number in a name "step-NNNNNN", or -1 for another name. */
 static int64_t step_of(const char *name)
 {
     char *end = NULL;
@@ -203,7 +203,7 @@ cpl_status cpl_run_dir_check(const char *folder)
                     c.trace[0] ? " but " : "");
 }
 
-/* ---- its checkpoints ---- */
+/* ---- checkpoints of a run ---- */
 
 static bool is_whole(const char *run, const char *name)
 {
@@ -222,7 +222,7 @@ static const char *quote_of(const char *run)
     return !run[strspn(run, plain)] ? "" : strchr(run, '\'') ? "\"" : "'";
 }
 
-/* Returns the error for a `last` that leads to no checkpoint; `what` describes its target. */
+/* Returns the error for a `last` that leads to no checkpoint. `what` describes its target. */
 static cpl_status leads_nowhere(const char *run, const char *name, const char *what)
 {
     const char *quote = quote_of(run);
@@ -287,7 +287,7 @@ cpl_status cpl_run_dir_last(char **folder, const char *run)
         status = CPL_FAIL(CPL_ERR_IO, "%s: cannot be read: %s", link, strerror(errno));
     cpl_free(link);
     CPL_TRY(status);
-    if (length < 0) { /* no link: the run was killed before the first one, or copied without
+    if (length < 0) { /* no link: the run was killed before its first link, or copied without
                          links */
         CPL_TRY(list_contents(&c, run));
         memcpy(name, c.newest, NAME_BYTES);
@@ -327,7 +327,7 @@ cpl_status cpl_run_dir_resolve(char **folder, const char *path)
 /* ---- removing ---- */
 
 /* Renames a folder before it is removed, so that no folder is ever incomplete. Steps later than
- * `step` are from before the run was resumed at an earlier checkpoint; they are neither counted nor
+ * `step` are from before the run was resumed at an earlier checkpoint. They are neither counted nor
  * removed. */
 void cpl_run_dir_prune(const char *run, int64_t step, int64_t keep)
 {
