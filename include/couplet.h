@@ -16,8 +16,8 @@
  *           exact tie a hinge passes its gradient. Where M[i,j] is 0 the norm's gradient is 0.
  * Cost:     three products of [n,d] by [n D,d] for forward and backward together, one product
  *           without gradients. Backward products contain only the rows that have a gradient.
- * Memory:   a call keeps nothing and writes only the outputs named below. Scratch is
- *           O(n D + n d) floats per thread and O(n^2 + n d) floats shared by the threads.
+ * Memory:   a call keeps no memory and writes only the outputs named below. Scratch is O(n D + n d)
+ *           floats per thread and O(n^2 + n d) floats shared by the threads.
  * Threads:  functions share no state. Any number of threads may call at once, each with its own
  *           cpl_erc and a stack of 64 KiB or more. The same call with the same n_threads gives the
  *           same bits.
@@ -27,7 +27,7 @@
  *           threads again.
  * Errors:   CPL_ERR_INPUT for an argument that is not acceptable, CPL_ERR_MEMORY if scratch cannot
  *           be allocated. cpl_last_error() returns the message. No output has been written then.
- *           Infinite or NaN weights are accepted: the loss becomes infinite or NaN, and NaN in the
+ *           Infinite or NaN weights are accepted. The loss is infinite or NaN then. NaN in the
  *           router makes every expert's gradient NaN.
  * Order:    all arrays are row-major. "Numbers" counts elements, not bytes.
  *
@@ -53,7 +53,7 @@
 extern "C" {
 #endif
 
-/* The library's version, for example "0.1.0". */
+/* Returns the library's version, for example "0.1.0". */
 CPL_API const char *cpl_version(void);
 
 typedef enum cpl_erc_dtype {
@@ -62,7 +62,7 @@ typedef enum cpl_erc_dtype {
 } cpl_erc_dtype;
 
 typedef enum cpl_erc_noise_kind {
-    CPL_ERC_NOISE_DRAWN, /* the paper's: delta from (seed, step, layer, draw), in 1 +- eps */
+    CPL_ERC_NOISE_DRAWN, /* as in the paper: delta from (seed, step, layer, draw), in 1 +- eps */
     CPL_ERC_NOISE_GIVEN, /* delta from the caller, in `delta` */
     CPL_ERC_NOISE_NONE,  /* delta = 1 */
 } cpl_erc_noise_kind;
@@ -93,8 +93,8 @@ typedef struct cpl_erc {
 
     /* ---- the part of M that is computed; default all of M ---- */
     int64_t first_expert, end_expert; /* columns [first, end): the local experts */
-    /* Rows [first, end). They may be split over replicas that hold the same experts; the caller
-     * sums losses and gradients of the parts. */
+    /* Rows [first, end). They may be split over replicas that hold equal experts. The caller sums
+     * losses and gradients of the parts. */
     int64_t first_row, end_row;
 
     /* ---- inputs ---- */
@@ -112,7 +112,7 @@ typedef struct cpl_erc {
     cpl_erc_noise_kind noise;
     uint64_t seed, step; /* step below 2^40 */
     uint32_t layer;      /* below 2^16 */
-    uint32_t draw;       /* below 2^16; for several draws: one call each, with weight / draws */
+    uint32_t draw;       /* below 2^16; call once for each draw, with weight / draws */
     const float *delta;  /* [n,d], finite; read with CPL_ERC_NOISE_GIVEN only */
 
     /* ---- computation ---- */
@@ -149,16 +149,16 @@ typedef struct cpl_erc {
 CPL_API void cpl_erc_init(cpl_erc *erc);
 
 /* Checks every field of `erc` except the scratch, and sets *bytes to the size of scratch that the
- * phases need. CPL_ERR_INPUT for a field that is not acceptable. */
+ * phases need. Returns CPL_ERR_INPUT for a field that is not acceptable. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes);
 
 /* ---- every expert is local: one call ---- */
 
-/* Computes the loss, the outputs and the gradients. end_expert - first_expert must be n; rows may
+/* Computes the loss, the outputs and the gradients. end_expert - first_expert must be n. Rows may
  * be split. Also sets diagonal and violations if they are not NULL. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_run(cpl_erc *erc);
 
-/* ---- experts are spread over processes: three calls, with an exchange by the caller after each ----
+/* ---- experts are spread over processes: three calls, each followed by an exchange ----
  *
  * Each process sets first_expert, end_expert, diagonal, violations and scratch. It then makes these
  * calls in this order, with the same cpl_erc, whose fields must not change in between:

@@ -1,7 +1,6 @@
 /* couplet/activation.h - the activations of an expert of which the coupling loss takes the norm.
  *
- * Part of the public interface, included by couplet.h; inside the library the operations of
- * tensor/erc.h take it too. */
+ * Part of the public interface, included by couplet.h. tensor/erc.h uses the enum too. */
 #ifndef COUPLET_ACTIVATION_H
 #define COUPLET_ACTIVATION_H
 

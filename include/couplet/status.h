@@ -1,7 +1,6 @@
 /* couplet/status.h - the codes that functions of libcouplet return.
  *
- * Part of the public interface, included by couplet.h; inside the library it is reached through
- * base/status.h. */
+ * Part of the public interface, included by couplet.h. Rooms include base/status.h. */
 #ifndef COUPLET_STATUS_H
 #define COUPLET_STATUS_H
 
@@ -16,7 +15,7 @@ typedef enum cpl_status {
     CPL_ERR_MEMORY,  /* host or device memory ran out, or would */
     CPL_ERR_DEVICE,  /* a matrix library, GPU or communicator failed */
     CPL_ERR_USAGE,   /* a verb, flag or --set is wrong (the program exits with 2) */
-    CPL_ERR_STOPPED, /* the program stops after a signal; the library alone never returns it */
+    CPL_ERR_STOPPED, /* the program stops after a signal (never returned by the library alone) */
 } cpl_status;
 
 #if defined(__GNUC__)
@@ -31,7 +30,7 @@ typedef enum cpl_status {
 #    define CPL_API
 #endif
 
-/* The error message of the calling thread's last failure; "" if no call has failed. */
+/* Returns the error message of the calling thread's last failure, or "" if no call has failed. */
 CPL_API const char *cpl_last_error(void);
 
 #ifdef __cplusplus
