@@ -1,13 +1,13 @@
-/* exact.h - numbers that scripts of tests/golden make alike, bit for bit.
+/* exact.h - numbers that are equal, bit for bit, here and in the scripts of tests/golden.
  *
- * A uniform number is the upper 12 bits of splitmix64 over 4096, a normal one twelve of them less
- * 6: all are exact in F32, and their sums in double, in Python and in C. */
+ * A uniform number is the upper 12 bits of splitmix64 over 4096. A normal number is the sum of
+ * twelve uniform ones minus 6. All are exact in F32 and their sums in double, in Python and C. */
 #ifndef CPL_TESTS_TENSOR_EXACT_H
 #define CPL_TESTS_TENSOR_EXACT_H
 
 #include <stdint.h>
 
-/* Number i of stream `seed`, in [0,1). */
+/* Returns number i of stream `seed`, in [0,1). */
 static inline double exact_uniform(uint64_t seed, int64_t i)
 {
     uint64_t z = seed + (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u;

@@ -20,7 +20,7 @@ static inline const cpl_safetensors_entry *golden_entry(const cpl_safetensors *f
     return entry;
 }
 
-/* The F64 or I64 tensor `name`, as doubles. */
+/* Returns the F64 or I64 tensor `name` as doubles. */
 static inline double *golden_doubles(const cpl_safetensors *file, const char *name)
 {
     const cpl_safetensors_entry *entry = golden_entry(file, name);
@@ -38,7 +38,7 @@ static inline double *golden_doubles(const cpl_safetensors *file, const char *na
     return values;
 }
 
-/* The tensor `name` as F32: [a,b] where it has two dimensions, else [a]. */
+/* Returns the tensor `name` as F32: [a,b] if it has two dimensions, else [a]. */
 static inline cpl_tensor golden_tensor(const cpl_safetensors *file, const char *name)
 {
     const cpl_safetensors_entry *entry = golden_entry(file, name);

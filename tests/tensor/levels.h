@@ -1,8 +1,8 @@
 /* levels.h - runs a test program once for every instruction set this processor has.
  *
- * Which kernels run is decided once a process, so each level below the best is a process of its
- * own: the same program with COUPLET_ISA set. oneDNN is held to the same level, so bf16 products
- * are done by rounding there. */
+ * Each process decides once which kernels run. Each level below the best is therefore a process of
+ * its own: the same program with COUPLET_ISA set. oneDNN is held to the same level, so that bf16
+ * products there are done by rounding. */
 #ifndef CPL_TESTS_TENSOR_LEVELS_H
 #define CPL_TESTS_TENSOR_LEVELS_H
 
@@ -12,7 +12,7 @@
 #include "check.h"
 #include "tensor/backend/backend.h"
 
-/* Returns the number of failed tests at this level; runs no others. */
+/* Runs the tests at this level alone and returns the number of failed tests. */
 static inline int run_again_as(const char *isa)
 {
     fflush(NULL);
@@ -27,7 +27,7 @@ static inline int run_again_as(const char *isa)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* `run` runs the program's tests and returns how many failed. */
+/* Calls `run` at every level. `run` runs the program's tests and returns the number of failures. */
 static inline int run_at_every_level(int (*run)(void))
 {
     static const char *const levels[] = {"v2", "v3", "v4"};

@@ -1,7 +1,7 @@
 /* ops_check.h - random tensors, backends and tolerances for the tests of ops.h.
  *
  * Every tensor is an allocation of its own and exactly as long as its numbers, so that the
- * sanitizers see a step beyond its end; release_all, a teardown of cmocka, frees them. */
+ * sanitizers see a step beyond its end. release_all, a teardown of cmocka, frees all tensors. */
 #ifndef CPL_TESTS_TENSOR_OPS_CHECK_H
 #define CPL_TESTS_TENSOR_OPS_CHECK_H
 
@@ -20,7 +20,7 @@ typedef struct taken_memory {
     int count;
     cpl_backend *backend[MOST_BACKENDS];
     int n_backends;
-    uint64_t n_random; /* random tensors made so far; setting it makes the same ones again */
+    uint64_t n_random; /* random tensors made so far; setting it repeats the numbers */
 } taken_memory;
 
 static inline taken_memory *taken(void)
@@ -54,7 +54,7 @@ static inline int64_t at_least_one(int64_t count)
     return count > 0 ? count : 1;
 }
 
-/* `work` with one of everything that it leaves out. */
+/* Returns `work` with 1 for everything that it leaves out. */
 static inline cpl_work whole_work(cpl_work work)
 {
     work.n_tokens   = at_least_one(work.n_tokens);
@@ -67,7 +67,7 @@ static inline cpl_work whole_work(cpl_work work)
     return work;
 }
 
-/* A CPU backend with scratch for `work`, until the test's end. */
+/* Returns a CPU backend with scratch for `work`, which lasts until the test's end. */
 static inline cpl_backend *new_cpu(cpl_dtype compute, int n_threads, cpl_work work)
 {
     cpl_backend *be = take(sizeof *be);
@@ -94,14 +94,14 @@ static inline cpl_tensor new_1d(cpl_dtype dtype, int64_t a)
     return cpl_tensor_1d(new_tensor(dtype, a, 1).storage, dtype, a);
 }
 
-/* F32, of two dimensions, as the operations of the host see it. */
+/* Returns a tensor, F32 of two dimensions, as the operations of the host take it. */
 static inline cpl_matrix matrix_of(cpl_tensor x)
 {
     assert_true(x.rank == 2);
     return (cpl_matrix){cpl_f32(x), x.shape[0], x.shape[1]};
 }
 
-/* Standard normal numbers times `scale`; other numbers at each call. */
+/* Fills x with standard normal numbers times `scale`. The numbers differ from call to call. */
 static inline void randomise(cpl_tensor x, float scale)
 {
     cpl_rng_key key = {.seed = 11, .step = taken()->n_random++, .stream = CPL_STREAM_TEST};
@@ -133,7 +133,7 @@ static inline cpl_tensor normal_3d(int64_t a, int64_t b, int64_t c, float scale)
     return cpl_tensor_3d(x.storage, CPL_F32, a, b, c);
 }
 
-/* Whole numbers in [0, below). */
+/* Fills x with whole numbers in [0, below). */
 static inline void randomise_ids(cpl_tensor x, int32_t below)
 {
     cpl_rng_key key = {.seed = 12, .step = taken()->n_random++, .stream = CPL_STREAM_TEST};
@@ -149,7 +149,7 @@ static inline cpl_tensor copy_of(cpl_tensor x)
     return y;
 }
 
-/* What an operation adds to starts at one. */
+/* Returns a tensor of ones like x: the start of a tensor to which an operation adds. */
 static inline cpl_tensor ones_like(cpl_tensor x)
 {
     cpl_tensor y = x;
@@ -159,7 +159,7 @@ static inline cpl_tensor ones_like(cpl_tensor x)
     return y;
 }
 
-/* F32 rounded to bf16. */
+/* Returns the F32 tensor x rounded to bf16. */
 static inline cpl_tensor as_bf16(cpl_backend *be, cpl_tensor x)
 {
     cpl_tensor low = x;
@@ -169,7 +169,7 @@ static inline cpl_tensor as_bf16(cpl_backend *be, cpl_tensor x)
     return low;
 }
 
-/* The assignments expert [T,K] sorted by their n experts. */
+/* Returns the assignments expert [T,K] sorted by their n experts. */
 static inline cpl_dispatch dispatch_of(cpl_backend *be, cpl_tensor expert, int64_t n)
 {
     const int64_t T = expert.shape[0], K = expert.shape[1];
@@ -178,7 +178,7 @@ static inline cpl_dispatch dispatch_of(cpl_backend *be, cpl_tensor expert, int64
     return plan;
 }
 
-/* Number i of x, F32 or BF16. */
+/* Returns number i of x, F32 or BF16. */
 static inline double float_number(cpl_tensor x, int64_t i)
 {
     return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.storage)[i])
@@ -201,13 +201,13 @@ static inline double *new_doubles(int64_t count)
 
 /* ---- comparing ---- */
 
-/* c * eps * sqrt(k): what sums of k terms in F32 may be off by, relative to their size. */
+/* Returns c * eps * sqrt(k), the relative error that sums of k terms in F32 may have. */
 static inline double sum_tolerance(double c, int64_t k)
 {
     return c * (double)FLT_EPSILON * sqrt((double)(k > 0 ? k : 1));
 }
 
-/* norm(got - want) <= limit * norm(want) + floor */
+/* Asserts norm(got - want) <= limit * norm(want) + floor. */
 static inline void assert_close(const char *what, cpl_tensor got, const double *want, double limit,
                                 double floor)
 {
@@ -221,7 +221,7 @@ static inline void assert_close(const char *what, cpl_tensor got, const double *
         fail_msg("%s is off by %.3g of %.3g, more than %.3g", what, sqrt(off), sqrt(size), limit);
 }
 
-/* As assert_close, of what began at one. */
+/* Does what assert_close does for a tensor that began at one. */
 static inline void assert_added(const char *what, cpl_tensor got, double *want, double limit)
 {
     for (int64_t i = 0; i < cpl_tensor_count(got); i++) want[i] += 1;
@@ -233,7 +233,7 @@ static inline void assert_same_bits(cpl_tensor a, cpl_tensor b)
     assert_memory_equal(a.storage, b.storage, cpl_tensor_bytes(a));
 }
 
-/* The derivative of f (of `context`) by *at, by central differences in double. */
+/* Returns the derivative of f (of `context`) by *at, by central differences in double. */
 static inline double slope(double (*f)(void *context), void *context, double *at, double step)
 {
     const double middle = *at;
@@ -245,7 +245,7 @@ static inline double slope(double (*f)(void *context), void *context, double *at
     return (above - below) / (2 * step);
 }
 
-/* The gradient of f by every number of x [count]. */
+/* Returns the gradient of f by every number of x [count]. */
 static inline double *gradient(double (*f)(void *context), void *context, double *x, int64_t count)
 {
     const double step = 1e-5;
@@ -254,7 +254,7 @@ static inline double *gradient(double (*f)(void *context), void *context, double
     return dx;
 }
 
-/* A gradient against that by differences. */
+/* Compares a gradient with the gradient by differences. */
 static inline void assert_doubles(const char *what, const double *got, const double *want,
                                   int64_t count)
 {

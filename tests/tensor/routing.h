@@ -1,5 +1,5 @@
-/* routing.h - one routing with everything that route and route_stats make of it, and the same in
- * plain double, by softmax or sigmoid. */
+/* routing.h - one routing with all results of route and route_stats, and the equations in plain
+ * double, by softmax or sigmoid. */
 #ifndef CPL_TESTS_TENSOR_ROUTING_H
 #define CPL_TESTS_TENSOR_ROUTING_H
 
@@ -44,7 +44,7 @@ static inline cpl_backend *routing_backend(int n_threads)
                    (cpl_work){.n_tokens = 700, .d_model = 8, .n_experts = 300, .vocab_size = 8});
 }
 
-/* How many of the n stand before the e-th: a larger value, or an equal one and a lower index. */
+/* Returns how many of the n precede the e-th: a larger value, or an equal one at a lower index. */
 static inline int64_t place(const float *values, int64_t n, int64_t e)
 {
     int64_t before = 0;
@@ -53,7 +53,7 @@ static inline int64_t place(const float *values, int64_t n, int64_t e)
     return before;
 }
 
-/* The chosen experts are the K best by `values` [T,n], best first. */
+/* Asserts that the chosen experts are the K best by `values` [T,n], best first. */
 static inline void check_choice(const routing *r, const float *values)
 {
     for (int64_t t = 0; t < r->T; t++)
@@ -64,11 +64,11 @@ static inline void check_choice(const routing *r, const float *values)
         }
 }
 
-/* ---- the same in double ---- */
+/* ---- the equations in double ---- */
 
 static const double ROUTING_C = 8;
 
-/* scores [n] of logits [n]; sets their sum, which of a softmax is 1, and returns the log of the sum
+/* Sets scores [n] of logits [n] and their sum, which is 1 for a softmax. Returns the log of the sum
  * of exponentials. */
 static inline double scores_of(double *scores, double *sum, const double *logits, int64_t n,
                                bool sigmoid)
@@ -120,7 +120,7 @@ typedef struct objective {
     double balance, z;
 } objective;
 
-/* What ops.h says route_backward is the gradient of; the choice is held. */
+/* Returns the function whose gradient route_backward computes (ops.h), with the choice held. */
 static inline double objective_value(void *context)
 {
     const objective *o = context;
@@ -148,7 +148,7 @@ static inline cpl_tensor routing_backward(cpl_backend *be, const routing *r, cpl
     return dlogits;
 }
 
-/* Of the routing `r` that was run. */
+/* Checks the gradient of the routing `r` that was run. */
 static inline void check_gradient(cpl_backend *be, const routing *r, double z)
 {
     cpl_tensor dweight = normal_2d(r->T, r->K, 1);

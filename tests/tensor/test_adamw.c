@@ -10,7 +10,7 @@ static cpl_backend *backend(int n_threads)
 
 static const double BETA1 = 0.9, BETA2 = 0.95, EPS = 1e-8, DECAY = 0.1;
 
-/* Step s = 1, 2, ... */
+/* Makes step s = 1, 2, ... */
 static void step(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v, cpl_tensor copy,
                  cpl_tensor grad, double coef, double lr, int s)
 {

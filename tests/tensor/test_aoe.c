@@ -1,10 +1,10 @@
-/* A layer of Autonomy-of-Experts put together from the operations, against the reference values:
- * the experts' own norms choose, hidden = W_down x is what their gates take. */
+/* A layer of Autonomy-of-Experts, built from the operations, against the reference values: the
+ * experts' own norms choose, and hidden = W_down x is the input of their gates. */
 #include "io/json.h"
 #include "tensor/golden.h"
 #include "tensor/levels.h"
 
-static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
+static const double GOLDEN = 1e-4; /* the limit that belongs to the reference values */
 
 typedef struct layer {
     int64_t T, n, d, D, r, K;
@@ -18,7 +18,7 @@ typedef struct layer {
     cpl_dispatch plan;
 } layer;
 
-/* The stored tensor as [a,b,c], or [a,b] where c is 0. */
+/* Returns the stored tensor as [a,b,c], or as [a,b] if c is 0. */
 static cpl_tensor stored(const cpl_safetensors *file, const char *name, int64_t a, int64_t b,
                          int64_t c)
 {
@@ -51,7 +51,7 @@ static layer open_layer(const cpl_safetensors *file, layer l)
     return l;
 }
 
-/* [T,n,r] as the products and the norms see it. */
+/* Returns hidden [T,n,r] in the shape that the products and the norms take. */
 static cpl_tensor flat(const layer *l)
 {
     return cpl_tensor_2d(l->hidden.storage, CPL_F32, l->T, l->n * l->r);

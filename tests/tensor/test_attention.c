@@ -1,5 +1,5 @@
-/* Attention, forward and backward, against plain double; that double's gradient against central
- * differences of itself. */
+/* Attention, forward and backward, against plain double. The gradient in double is compared with
+ * central differences. */
 #include "base/arena.h"
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
@@ -14,7 +14,7 @@ typedef struct problem {
     cpl_tensor q, k, v, dout, doc_start;
 } problem;
 
-/* Documents of `length` positions each, shifted by the sequence; 0: one document. */
+/* Returns a problem with documents of `length`, shifted by the sequence, or a single one for 0. */
 static problem new_problem(shape s, int64_t length, float size)
 {
     const int64_t queries = s.batch * s.n_queries, wide = s.n_heads * s.head_dim;
@@ -55,7 +55,7 @@ static wide widen(const problem *p)
     return w;
 }
 
-/* One query of one head; p [n_keys] is scratch. */
+/* Computes one query of one head. p [n_keys] is scratch. */
 static void query(wide *w, int64_t b, int64_t head, int64_t i, double *p, bool backward)
 {
     const shape s   = w->s;
@@ -160,7 +160,7 @@ static answer attend(cpl_backend *be, const problem *p, bool backward)
     return a;
 }
 
-/* A gradient that cancels (one key: ds = 0) is compared with what it is made of: the floor. */
+/* The floor of a gradient that cancels (one key: ds = 0) comes from the size of its terms. */
 static void compare(const answer *a, const problem *p, double limit, bool backward)
 {
     wide w       = widen(p);
@@ -201,7 +201,7 @@ static double f32_limit(shape s)
     return sum_tolerance(C, s.n_keys + s.head_dim);
 }
 
-/* batch, queries, keys, stride, heads, key heads, width; length of the documents */
+/* Columns: batch, queries, keys, stride, heads, key heads, width, and length of the documents. */
 static const struct {
     shape s;
     int64_t documents;
@@ -234,15 +234,15 @@ TEST(attention_in_bf16)
     }
 }
 
-/* Scores of hundreds: only the differences from the largest matter. */
+/* Scores are hundreds, and only the differences from the largest score matter. */
 TEST(large_scores)
 {
     problem p                 = new_problem((shape){1, 600, 600, 600, 1, 1, 4}, 0, 16);
-    static const double SCORE = 1000; /* an error of one score is that much of its size */
+    static const double SCORE = 1000; /* size of the scores, to which their errors are relative */
     check(&p, CPL_F32, SCORE * f32_limit(p.s));
 }
 
-/* A query near the end of a long cache gives what the whole sequence gives at that place. */
+/* A query near the end of a long cache gives the result of the whole sequence at its place. */
 TEST(one_query_is_the_last_of_many)
 {
     const shape whole = {1, 77, 77, 77, 4, 2, 8}, last = {1, 1, 77, 77, 4, 2, 8};
@@ -269,8 +269,8 @@ TEST(documents_do_not_mix)
 
 /* ---- segments ---- */
 
-/* Where key i of the sequences' `keys` lies in a store of `rows`: behind each other, anywhere, or a
- * common beginning and then anywhere. */
+/* Returns where key i of the sequences' `keys` lies in a store of `rows`: behind each other,
+ * anywhere, or behind a common beginning anywhere. */
 static int32_t row_of(int64_t i, int64_t keys, int64_t rows, int kind)
 {
     if (kind == 0 || (kind == 2 && i < keys / 2)) return (int32_t)i;

@@ -1,4 +1,4 @@
-/* Choosing a backend, its scratch, and what it says about the machine. */
+/* Choosing a backend, its scratch, and what it reports of the machine. */
 #include <omp.h>
 
 #include "base/arena.h"
@@ -10,8 +10,7 @@ static const cpl_work small_work =
     LIST(.n_tokens = 8, .d_model = 8, .d_expert = 4, .n_experts = 3, .top_k = 2, .n_heads = 2,
          .vocab_size = 11, .training = true);
 
-/* A level is what was asked for, where something was; bf16 in hardware exists at the highest only.
- */
+/* The level is the value of COUPLET_ISA, if given. Only the highest level has bf16 in hardware. */
 TEST(level_is_the_one_asked_for)
 {
     const char *asked = getenv("COUPLET_ISA");
@@ -24,7 +23,7 @@ TEST(level_is_the_one_asked_for)
     assert_true(cpl_cpu_count() >= 1);
 }
 
-/* A table holds functions alone. */
+/* Asserts that a table has no gap: it holds functions alone. */
 static void assert_no_gap(const void *table, size_t bytes)
 {
     void *slot;
@@ -60,7 +59,7 @@ TEST(scratch_grows_only)
     assert_null(be->scratch);
 }
 
-/* Nothing is lost where there is no memory for more. */
+/* A reservation that fails leaves no scratch, and a later one succeeds. */
 TEST(scratch_that_is_refused)
 {
     cpl_backend *be = new_cpu(CPL_F32, 1, small_work);
@@ -72,7 +71,7 @@ TEST(scratch_that_is_refused)
     assert_ok(cpl_backend_reserve(be, &larger));
 }
 
-/* Without tokens, experts, heads or a vocabulary there is nothing to reserve or to divide by. */
+/* Work without tokens, experts, heads and a vocabulary needs no scratch and no division by zero. */
 TEST(work_of_nothing)
 {
     const cpl_work nothing = {0};
@@ -91,7 +90,7 @@ TEST(first_failure_is_kept)
     assert_fails(CPL_ERR_DEVICE, "failed", be->ops->sync(be));
 }
 
-/* FLOP/s of the fastest of some products of another shape than the peak's. */
+/* Returns FLOP/s of the fastest of some products, in another shape than the peak's. */
 static double speed_of_products(int n_threads)
 {
     enum { SIDE = 768, TIMES = 5 };
@@ -108,8 +107,8 @@ static double speed_of_products(int n_threads)
     return 2.0 * SIDE * SIDE * SIDE / fastest;
 }
 
-/* The operations of a product grow with its volume, and so does its time: the peak is within a
- * factor (other shapes, bf16, a busy machine) of what other products reach. */
+/* The operations of a product grow with its volume, and so does its time. The peak is within a
+ * factor of the speed of other products (other shapes, bf16, a busy machine). */
 TEST(peak_is_a_speed)
 {
     static const double factor = 50;
@@ -123,7 +122,7 @@ TEST(peak_is_a_speed)
     }
 }
 
-/* The number of threads OpenMP uses by itself stays what it was. */
+/* The number of threads that OpenMP uses by default does not change. */
 TEST(products_leave_openmp_alone)
 {
     int before    = omp_get_max_threads();

@@ -9,7 +9,7 @@ static cpl_backend *backend(int n_threads)
     return new_cpu(CPL_F32, n_threads, (cpl_work){0});
 }
 
-/* ---- eps ---- */
+/* ---- eps: the noise bound ---- */
 
 static double plain_eps(const float *R, int n, int d, int i)
 {
@@ -50,7 +50,7 @@ TEST(nearest)
     check_eps(1, 5, 1, -1, -1);
     check_eps(2, 1, 1, -1, -1);
     check_eps(40, 50, 1, -1, -1);
-    check_eps(33, 17, 1e-18f, 4, 30); /* squares of such differences do not exist in F32 */
+    check_eps(33, 17, 1e-18f, 4, 30); /* F32 cannot hold the squares of such differences */
     check_eps(30, 47, 1e15f, 0, -1);
     check_eps(7, 3, 1, -1, 6);
 }
@@ -77,12 +77,12 @@ TEST(noise)
         assert_near(delta[0][i], 1 + (double)eps[row] * first, 2.4e-7);
         assert_near(delta[2][i], 1 + (double)eps[row] * second, 2.4e-7);
     }
-    for (int k = 0; k < D; k++) assert_true(delta[0][k] == 1); /* eps 0 */
+    for (int k = 0; k < D; k++) assert_true(delta[0][k] == 1); /* eps is 0 */
 }
 
 /* ---- the phases ---- */
 
-/* Outputs are [n,n], [n], [n,d], [n,D,d] and [2,n]. */
+/* Outputs of a run: [n,n], [n], [n,d], [n,D,d] and [2,n]. */
 typedef struct run {
     cpl_tensor M, diagonal, dR, dw, violations;
     double loss;
@@ -146,7 +146,7 @@ static int64_t both_ways(problem p, double alpha)
     return active;
 }
 
-/* Each expert answers its own row by `strength` more than the others. */
+/* Returns a problem in which each expert answers its own row by `strength` more than others do. */
 static problem problem_of(int64_t n, int64_t d, int64_t D, float strength)
 {
     problem p = {n, d, D, normal_2d(n, d, 1), normal_2d(n * D, d, 0.3f)};
@@ -155,7 +155,7 @@ static problem problem_of(int64_t n, int64_t d, int64_t D, float strength)
     return p;
 }
 
-/* Makes expert `e` of `p` answer hardly at all. */
+/* Gives expert `e` of `p` a weak answer. */
 static void weaken(problem *p, int64_t e)
 {
     for (int64_t i = 0; i < p->D * p->d; i++) cpl_f32(p->w)[e * p->D * p->d + i] *= 1e-3f;
@@ -170,8 +170,9 @@ TEST(whole_is_the_three_phases)
     assert_true(both_ways(problem_of(1, 3, 2, 0), 1) == 0);
 }
 
-/* One row whose own expert hardly answers: every column but its own is reached by that row alone,
- * and by no column's bound. Those columns wait, and are then computed again for one row. */
+/* The expert of one row answers weakly. The other columns have violations in that row alone, by the
+ * row's bound and by no column's bound. Those columns wait, and are then computed again for one
+ * row. */
 TEST(a_weak_row_pulls_late)
 {
     for (int weak = 0; weak < 20; weak += 19) {
@@ -184,7 +185,7 @@ TEST(a_weak_row_pulls_late)
     }
 }
 
-/* Two and three rows that pull late together: the panels of chosen rows. */
+/* Two and three rows pull late together: the panels of chosen rows are used. */
 TEST(some_weak_rows_pull_late)
 {
     problem p = problem_of(36, 24, 30, 5);

@@ -1,6 +1,6 @@
-/* Grouped experts, forward and backward, against plain double; that double's gradient against
- * central differences of itself. Their gates take x, or hidden vectors of each token and expert in
- * its place; and the gradient of those vectors. */
+/* Grouped experts, forward and backward, against plain double. The gradient in double is compared
+ * with central differences. The gates take x, or hidden vectors of each token and expert in its
+ * place. The gradient of those vectors is checked too. */
 #include "base/arena.h"
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
@@ -22,7 +22,7 @@ typedef struct problem {
     cpl_expert_weights w;
 } problem;
 
-/* Everything a call gives. */
+/* The outputs of a call. */
 typedef struct answer {
     cpl_tensor y, gate, up, dx, dhidden, dweight; /* dhidden [T K, r], or none */
     cpl_expert_weights dw;
@@ -95,8 +95,8 @@ static wide widen(const problem *p)
     return w;
 }
 
-/* One assignment, one number j of the expert's width: y += weight W_down[.,j] SiLU(g) u, and the
- * gradients where `backward`. The gate takes h. */
+/* Adds one assignment's number j of the expert's width: y += weight W_down[.,j] SiLU(g) u, and the
+ * gradients if `backward`. The gate takes h. */
 static void one_number(wide *w, int64_t t, int64_t k, int64_t j, bool backward)
 {
     const int64_t d = w->s.d, D = w->s.D, r = gate_width(w->s), e = w->expert[t * w->s.K + k];
@@ -195,7 +195,7 @@ static answer run_experts(cpl_backend *be, const problem *p)
                          {ones_like(p->w.w_gate), ones_like(p->w.w_up), ones_like(p->w.w_down)},
                          dispatch_of(be, p->expert, s.n)};
     cpl_tensor unkept = new_tensor(CPL_F32, s.T, s.d), none = cpl_tensor_none();
-    for (int64_t i = 0; i < s.T * s.K * s.r; i++) cpl_f32(a.dhidden)[i] = NAN; /* is set */
+    for (int64_t i = 0; i < s.T * s.K * s.r; i++) cpl_f32(a.dhidden)[i] = NAN; /* not set yet */
     int64_t before = cpl_alloc_count();
     be->ops->experts(be, a.y, a.gate, a.up, p->x, p->hidden, p->weight, a.plan, p->w);
     be->ops->experts(be, unkept, none, none, p->x, p->hidden, p->weight, a.plan, p->w);
@@ -207,7 +207,7 @@ static answer run_experts(cpl_backend *be, const problem *p)
     return a;
 }
 
-/* dhidden [T K, r] as the operation gives it: the rows of the choices, sorted. */
+/* Returns dhidden [T K, r] as the operation gives it: the rows of the choices, sorted. */
 static double *chosen_rows(const answer *a, const wide *w)
 {
     const sizes s = w->s;
@@ -247,7 +247,7 @@ static double f32_limit(sizes s)
     return sum_tolerance(C, s.T * s.K + s.d + s.D + s.r);
 }
 
-/* r above d and below, alone and wide; an expert with all tokens in several chunks. */
+/* The width r is above d and below, alone and wide. One expert has all tokens in several chunks. */
 static const struct {
     sizes s;
     choice how;
@@ -288,7 +288,7 @@ TEST(experts_in_bf16)
     check(CPL_BF16);
 }
 
-/* Weights that come as bf16 give what their F32 originals give once rounded. */
+/* Weights in bf16 give the results of their F32 originals after rounding. */
 TEST(bf16_weights)
 {
     for (int64_t r = 0; r < 10; r += 9) {
@@ -313,7 +313,7 @@ TEST(saturated_gates)
     compare(&a, &p, f32_limit(s));
 }
 
-/* More assignments than one block of slots holds: tokens in two blocks, slots and rows part. */
+/* A block of slots holds fewer assignments: tokens lie in two blocks, and slots and rows differ. */
 TEST(several_blocks)
 {
     for (int64_t r = 0; r < 3; r += 2) {
@@ -324,7 +324,7 @@ TEST(several_blocks)
     }
 }
 
-/* Renaming the experts permutes the weights' gradients and changes nothing else but sums' order. */
+/* Renaming the experts permutes the weights' gradients and changes only the order of sums. */
 TEST(permuted_experts)
 {
     const sizes s = {60, 2, 4, 9, 6, 0};
@@ -349,14 +349,14 @@ TEST(permuted_experts)
 
 /* ---- against whole gates ---- */
 
-/* Matrix e of a [n r, d]: the r rows of expert e. */
+/* Returns matrix e of a [n r, d]: the r rows of expert e. */
 static cpl_tensor rows_of(cpl_tensor a, int64_t e, int64_t r)
 {
     return cpl_tensor_range(a, e * r, r);
 }
 
-/* Gates W_b [n,D,r] of hidden = W_a x are whole gates W_b W_a of x: the same y, and with the
- * gradient taken through the product the same dx. */
+/* Gates W_b [n,D,r] of hidden = W_a x equal whole gates W_b W_a of x. They give the same y and,
+ * with the gradient taken through the product, the same dx. */
 TEST(factors_are_as_their_product)
 {
     const sizes s   = {70, 2, 5, 24, 16, 10};
@@ -386,8 +386,7 @@ TEST(factors_are_as_their_product)
     assert_close("dw_down", parts.dw.w_down, doubles_of(whole.dw.w_down), f32_limit(s), 0);
 }
 
-/* Scratch that is sized for routed experts and a wider shared one, to which all tokens go, does for
- * both calls. */
+/* Scratch for routed experts and a wider shared expert with all tokens is enough for both calls. */
 TEST(scratch_covers_a_shared_expert)
 {
     static const sizes both[] = {{600, 2, 4, 8, 6, 5}, {600, 1, 1, 8, 300, 0}};
@@ -437,7 +436,7 @@ TEST(hidden_backward)
             check_hidden_backward(cases[i].s, cases[i].how, n_threads);
 }
 
-/* A norm of 0, or one whose reciprocal is infinite, gives nothing. */
+/* A norm of 0, or a norm whose reciprocal is infinite, gives no gradient. */
 TEST(zero_norms_have_no_gradient)
 {
     const sizes s     = {2, 1, 2, 4, 4, 3};

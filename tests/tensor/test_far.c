@@ -1,5 +1,5 @@
-/* test_far.c - faults that the backends far and late must find, each planted in a process of its own;
- * and what they must not change. */
+/* test_far.c - faults that the backends far and late must find, each planted in a process of its
+ * own, and work that the backends must not change. */
 #include "tensor/far/far.h"
 
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 
 enum { B = 1, S = 8 };
 
-/* A pass over one sequence, whose layers `watch` is shown. */
+/* A pass over one sequence. `watch` gets its layers. */
 typedef struct passing {
     model_case *m;
     cpl_tensor_arena arena;
@@ -52,7 +52,7 @@ static void only_count(void *context, int64_t layer, const cpl_moe_kept *kept)
 
 static void host_reads_a_probability(void)
 {
-    forward(only_count); /* reads one at its end */
+    forward(only_count); /* reads a number at its end */
 }
 
 static void read_early(void *context, int64_t layer, const cpl_moe_kept *kept)
@@ -100,7 +100,7 @@ static void tensor_of_another_backend(void)
     be.ops->fill(&be, x, 0);
 }
 
-/* What the process says that makes this fault on far and on late. It must not end well. */
+/* Returns the output of a process with this fault on far and on late. The process must fail. */
 static const char *said_by(void (*fault)(void), const char *backend)
 {
     static char text[1 << 14];
@@ -148,7 +148,7 @@ TEST(faults_are_found)
         }
 }
 
-/* What make_operations.py says of ops.h after an edit of sed. */
+/* Asserts that make_operations.py refuses ops.h after this edit of sed, with this sentence. */
 static void refuses(const char *edit, const char *sentence)
 {
     char command[900], said[400] = "";
@@ -164,7 +164,7 @@ static void refuses(const char *edit, const char *sentence)
     assert_non_null(strstr(said, sentence));
 }
 
-/* An operation that is given a struct by its address does not get through the build. */
+/* The build refuses an operation that takes a struct by its address. */
 TEST(addresses_are_refused)
 {
     refuses("s/cpl_routing how);/const cpl_routing *how);/",
@@ -175,9 +175,9 @@ TEST(addresses_are_refused)
     refuses("s/void (\\*sum)(/double (*sum)(/", "sum returns a double");
 }
 
-/* ---- what they do not change ---- */
+/* ---- work that they do not change ---- */
 
-/* A number that is used while it is queued, memory that is not set, a pass without faults. */
+/* Checks a number used while it is queued, memory that is not set, and a pass without faults. */
 TEST(work_is_done_in_order)
 {
     static const char *const backends[] = {"cpu", "far", "late"};

@@ -1,4 +1,4 @@
-/* Figures of the coupling against plain loops, and what scaling the weights does to them. */
+/* Figures of the coupling against plain loops, and their response to scaled weights. */
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
 
@@ -51,7 +51,7 @@ static double kappa(const problem *p, int64_t i, int64_t j)
     return m_of(p, i, j) / (router_norm(p, i) * (double)cpl_f32(p->gate_norm)[j]);
 }
 
-/* Relative: sums of at most n n doubles. */
+/* Relative tolerance for sums of at most n n doubles. */
 static const double TOLERANCE = 1e-12;
 
 static void assert_same(double got, double want)
@@ -134,15 +134,15 @@ TEST(test_against_plain_loops)
     }
 }
 
-/* The largest eps up to which no corner delta = 1 +- eps brings row i nearer to row j, by trying all
- * corners of few dimensions. */
+/* Returns the largest eps up to which no corner delta = 1 +- eps brings row i nearer to row j, by
+ * trying all corners. The dimensions are few. */
 static double largest_bound(const problem *p, int64_t i)
 {
     const float *r = cpl_f32(p->R);
     double least   = INFINITY;
     for (int64_t j = 0; j < p->n; j++)
         for (int64_t corner = 0; j != i && corner < (int64_t)1 << p->d; corner++) {
-            double apart = 0, moved = 0; /* by eps 1 along R_j - R_i */
+            double apart = 0, moved = 0; /* with eps 1 along R_j - R_i */
             for (int64_t k = 0; k < p->d; k++) {
                 const double own = (double)r[i * p->d + k], by = (double)r[j * p->d + k] - own;
                 apart += by * by;
@@ -164,8 +164,7 @@ TEST(test_share_of_the_noise_bound)
     assert_true(share > 0.1 && share < 1);
 }
 
-/* Orthogonal rows of planted lengths, more of them than dimensions, and rows that depend on each
- * other. */
+/* Rows are orthogonal with planted lengths, more than the dimensions, or linearly dependent. */
 TEST(test_singular_values_of_the_router)
 {
     problem p = problem_of(4, 9), tall = problem_of(6, 2);
@@ -187,7 +186,7 @@ TEST(test_singular_values_of_the_router)
     assert_near(figures_of(&tall, 1).router_effective_rank, 0, 0);
 }
 
-/* |R_i W^i| of the gates W [n,D,d]. */
+/* Returns |R_i W^i| of the gates W [n,D,d]. */
 static double plain_response(const problem *p, cpl_tensor W, int64_t i)
 {
     const int64_t D = W.shape[1], d = p->d;
@@ -201,7 +200,7 @@ static double plain_response(const problem *p, cpl_tensor W, int64_t i)
     return sqrt(squares);
 }
 
-/* Gives to the problem what it needs of the gates W [n,D,d]. */
+/* Sets the members of the problem that come from the gates W [n,D,d]. */
 static void set_gates(problem *p, cpl_tensor W)
 {
     p->own = new_1d(CPL_F32, p->n);
@@ -214,8 +213,8 @@ static void set_gates(problem *p, cpl_tensor W)
     }
 }
 
-/* row [d] becomes three times the top right singular vector of W [D,d], by so many steps of power
- * iteration that no second one is left in it. */
+/* Sets row [d] to three times the top right singular vector of W [D,d]. The steps of power
+ * iteration are so many that no second vector is left. */
 static void set_top_vector(float *row, cpl_tensor W)
 {
     enum { STEPS = 20000, MOST = 16 };
@@ -245,8 +244,8 @@ static problem problem_with_gates(int64_t n, int64_t D, int64_t d, cpl_tensor *W
     return p;
 }
 
-/* Rows planted at the top of their gates have lambda 1, each alone 1/n of the mean; random rows have
- * about that of a random direction. */
+/* Rows planted at the top of their gates have lambda 1, and each row alone 1/n of the mean. Random
+ * rows have about the lambda of a random direction. */
 TEST(test_lambda_of_planted_and_of_random_rows)
 {
     enum { N = 5, D = 6, WIDTH = 9 };
@@ -258,7 +257,7 @@ TEST(test_lambda_of_planted_and_of_random_rows)
     for (int64_t k = 0; k < WIDTH; k++) cpl_f32(p.R)[k] = 0;
     for (int64_t k = 0; k < D * WIDTH; k++) cpl_f32(W)[D * WIDTH + k] = 0;
     set_gates(&p, W);
-    assert_near(figures_of(&p, 1).router_lambda, 0.6, 1e-5); /* a zero row, and a zero gate */
+    assert_near(figures_of(&p, 1).router_lambda, 0.6, 1e-5); /* one row is zero, and one gate */
     many = problem_with_gates(200, 16, 48, &W);
     set_gates(&many, W);
     const cpl_coupling_figures f = figures_of(&many, 1);
@@ -280,7 +279,7 @@ static void scale(cpl_tensor x, float by)
     for (int64_t i = 0; i < cpl_tensor_count(x); i++) cpl_f32(x)[i] *= by;
 }
 
-/* By a power of two, so that no rounding changes. */
+/* Scales by a power of two, so that no rounding changes. */
 TEST(test_kappa_is_free_of_scale)
 {
     problem p              = problem_of(12, 20);

@@ -25,7 +25,7 @@ static cpl_tensor operand(int64_t rows, int64_t cols, cpl_trans trans, cpl_dtype
     return x;
 }
 
-/* Number (i, j) of op(x), rounded to bf16 where `rounds`. */
+/* Returns number (i, j) of op(x), rounded to bf16 if `rounds`. */
 static double at(cpl_tensor x, cpl_trans trans, int64_t i, int64_t j, bool rounds)
 {
     int64_t place = trans == CPL_AS_IS ? i * x.shape[1] + j : j * x.shape[1] + i;
@@ -47,7 +47,8 @@ static double *oracle(product p, cpl_tensor c, cpl_tensor a, cpl_tensor b, bool 
     return want;
 }
 
-/* Against the oracle, twice the same bits, other threads within tolerance, nothing allocated. */
+/* Checks a product against the oracle. A second call gives the same bits, other threads stay within
+ * tolerance, and nothing is allocated. */
 static void check(product p, cpl_dtype compute, bool f32_operands)
 {
     cpl_backend *one = new_cpu(compute, 1, work_of(p)), *two = new_cpu(compute, 2, work_of(p));
@@ -108,7 +109,7 @@ TEST(nothing_to_multiply)
     }
 }
 
-/* Operands that are brought into panels block by block: along k, along m and along n. */
+/* Operands are copied into panels block by block along k, along m and along n. */
 TEST(products_in_blocks)
 {
     product deep = {550, 9, 8200, CPL_TRANSPOSED, CPL_AS_IS, CPL_F32, CPL_F32, 1};
@@ -118,7 +119,7 @@ TEST(products_in_blocks)
     release_all(NULL);
 }
 
-/* The router's logits are not rounded, whatever the backend computes in. */
+/* The router's logits are not rounded, whatever type the backend computes in. */
 TEST(f32_operands_in_bf16)
 {
     product p = {17, 33, 65, CPL_AS_IS, CPL_TRANSPOSED, CPL_F32, CPL_F32, 0};
@@ -126,7 +127,7 @@ TEST(f32_operands_in_bf16)
     release_all(NULL);
 }
 
-/* (a b) e = a (b e), which needs no reference. */
+/* The products satisfy (a b) e = a (b e), which needs no reference. */
 TEST(products_associate)
 {
     enum { N = 50 };

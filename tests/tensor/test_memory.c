@@ -1,4 +1,4 @@
-/* Memory of tensors: an arena measures what it then holds, and keeps the host's apart. */
+/* Memory of tensors: an arena measures the memory that it then holds, apart from the host's. */
 #include "base/arena.h"
 #include "tensor/memory.h"
 #include "tensor/ops_check.h"

@@ -4,7 +4,7 @@
 #include "tensor/levels.h"
 
 static const double C      = 16;
-static const double GOLDEN = 1e-4; /* the limit that the reference values come with */
+static const double GOLDEN = 1e-4; /* the limit that belongs to the reference values */
 
 static cpl_backend *backend(int n_threads)
 {
@@ -12,7 +12,7 @@ static cpl_backend *backend(int n_threads)
                    (cpl_work){.n_tokens = 1, .d_model = 300, .n_experts = 64, .vocab_size = 8});
 }
 
-/* ---- the same in double ---- */
+/* ---- the equations in double ---- */
 
 typedef struct rows {
     double *R; /* [n,d] */
@@ -45,7 +45,7 @@ static cpl_tensor zeros_like(cpl_tensor x)
     return new_tensor(CPL_F32, x.shape[0], x.shape[1]);
 }
 
-/* Loss and gradient, which is added to what stands there, times `scale`. */
+/* Checks the loss, and that the gradient times `scale` is added to the earlier contents. */
 static void check(cpl_tensor R, float scale)
 {
     cpl_backend *be = backend(2);
@@ -71,7 +71,7 @@ TEST(as_in_double)
     }
 }
 
-/* The largest that the others' sizes leave untried, without differences. */
+/* Checks a larger size than the other tests, without differences. */
 TEST(many_rows)
 {
     cpl_backend *be   = backend(2);
@@ -100,7 +100,7 @@ TEST(orthogonal_rows_have_no_loss)
     assert_same_bits(dR, zeros_like(R));
 }
 
-/* n equal rows: every entry off the diagonal is 1. */
+/* n rows are equal: every entry off the diagonal is 1. */
 TEST(equal_rows)
 {
     cpl_backend *be = backend(1);

@@ -1,4 +1,4 @@
-/* The poisoning backend itself: what it poisons, and that it stops at what ops.h forbids. */
+/* The poisoning backend itself: the memory it poisons, and its stops at forbidden calls (ops.h). */
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -6,7 +6,7 @@
 #include "tensor/ops_check.h"
 #include "tensor/poison/poison.h"
 
-/* ---- what it poisons: seen from an inner backend that does nothing ---- */
+/* ---- poison, as an inner backend that does nothing receives it ---- */
 
 static size_t some_scratch(const cpl_backend *be, const cpl_work *work)
 {
@@ -73,14 +73,14 @@ TEST(test_outputs_and_scratch_are_poisoned)
     cpl_tensor x = normal_2d(3, 5, 1), y = normal_2d(3, 5, 1);
     make_lazy(&poison, &inner);
     poison.ops->rms_norm(&poison, y, normal_1d(3, 1), x, normal_1d(5, 1), 1e-5f);
-    assert_int_equal(poison.failure, CPL_ERR_MEMORY); /* the inner one's failure is handed on */
+    assert_int_equal(poison.failure, CPL_ERR_MEMORY); /* the inner backend's failure is copied */
     poison.ops->clamp(&poison, y, x, 1);
-    poison.ops->clamp(&poison, x, x, 1); /* in place: nothing to poison */
+    poison.ops->clamp(&poison, x, x, 1); /* in place: no output to poison */
     assert_null(inner.scratch);
     cpl_backend_free(&poison);
 }
 
-/* ---- what it stops at ---- */
+/* ---- stops ---- */
 
 typedef struct scene {
     cpl_backend *be;
@@ -143,7 +143,7 @@ static void plan_is_not_made(scene *s)
     poison.ops->dispatch(&poison, plan, expert, 2);
 }
 
-/* One token, two experts, both chosen. */
+/* Routes one token to two experts, both chosen. */
 static void route_by(scene *s, cpl_routing how)
 {
     s->be->ops->route(s->be, new_tensor(CPL_F32, 1, 2), new_1d(CPL_F32, 1),
@@ -179,7 +179,7 @@ static void rows_lie_in_their_gradient(scene *s)
     orthogonality_of(s->be, s->x, s->x, 1);
 }
 
-/* Whether the program is stopped by it, tried in a process of its own that says nothing. */
+/* Returns whether the mistake stops the program, tried in a process of its own without output. */
 static bool stops(void (*mistake)(scene *s), scene *s)
 {
     int status;

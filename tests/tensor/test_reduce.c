@@ -1,4 +1,4 @@
-/* Sums and norms: exact where doubles are, and the same bits whatever the number of threads. */
+/* Sums and norms: exact where doubles are, and the same bits for any number of threads. */
 #include "tensor/ops_check.h"
 
 static cpl_backend *backend(int n_threads)
@@ -9,7 +9,7 @@ static cpl_backend *backend(int n_threads)
 static const int64_t counts[] = {0, 1, 17, 16384, 100003, 2000001};
 enum { N_COUNTS = sizeof counts / sizeof *counts };
 
-/* The tolerance is that of `count` additions in double, and some. */
+/* The tolerance is the error of `count` additions in double, and a margin. */
 TEST(test_against_plain_loops)
 {
     for (int k = 0; k < N_COUNTS; k++, release_all(state)) {
@@ -28,7 +28,7 @@ TEST(test_against_plain_loops)
     }
 }
 
-/* Whole numbers far beyond what F32 sums hold. */
+/* Sums whole numbers far beyond the range of exact sums in F32. */
 TEST(test_sums_are_in_double)
 {
     enum { N = 50000 };
@@ -80,7 +80,7 @@ static void check_row_norms(int64_t n, int64_t rows, int64_t cols, float scale)
     }
 }
 
-/* Squares of the smallest and largest of these numbers do not exist in F32. */
+/* F32 cannot hold the squares of the smallest and largest of these numbers. */
 TEST(test_row_norms)
 {
     check_row_norms(1, 1, 1, 1);
@@ -95,7 +95,7 @@ TEST(test_row_norms)
     be->ops->row_norms(be, new_1d(CPL_F32, 0), new_tensor(CPL_F32, 0, 4));
 }
 
-/* Wherever in a row they stand, and in no other row. */
+/* NaN and infinity show in their own row, wherever they stand, and in no other row. */
 TEST(test_row_norms_show_nan_and_infinity)
 {
     enum { N = 3, D = 77 };

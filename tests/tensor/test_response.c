@@ -1,13 +1,13 @@
 /* Responses against plain loops in double, at every level of instructions: sums of squares and the
- * norm, however the rows are split over calls and threads, and at scales where F32 has no squares.
- */
+ * norm, with every split of the rows over calls and threads, and at scales where F32 has no
+ * squares. */
 #include <omp.h>
 
 #include "base/arena.h"
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
 
-/* Of a sum of d products in F32: C eps sqrt(d) of the norms of its factors. */
+/* The factor C of the error of a sum of d products in F32: C eps sqrt(d) of its factors' norms. */
 static const double C = 1;
 
 typedef struct sums {
@@ -20,7 +20,7 @@ typedef struct problem {
     void *packed;
 } problem;
 
-/* Memory exactly as long as asked for, and full of what nobody has set. */
+/* Returns memory of exactly this size, filled with poison. */
 static void *unset(size_t bytes)
 {
     return memset(take(bytes), 0xff, bytes);
@@ -88,12 +88,12 @@ static sums oracle(const problem *p)
     return s;
 }
 
-/* The products are off by e_r = C eps sqrt(d) |X_i| |W_r| at most, so that their squares' sum is
+/* The products are off by at most e_r = C eps sqrt(d) |X_i| |W_r|. The sum of their squares is then
  * off by 2 sum |p_r| e_r + sum e_r^2, which Cauchy and Schwarz bound. */
 static void check_sums(const problem *p, sums got, sums want, double already)
 {
     const double norm = *want.norm;
-    double mean       = 0; /* bounds that of the mean row */
+    double mean       = 0; /* bounds the mean row's sum */
     for (int64_t i = 0; i < p->n; i++)
         mean += sqrt(dot(row(p->X, i), row(p->X, i), p->d)) / (double)p->n;
     assert_near(*got.norm - already, norm,
@@ -137,7 +137,7 @@ TEST(test_expert_rows)
     }
 }
 
-/* Blocks are shorter where rows are long. */
+/* Checks depths: blocks are shorter where rows are long. */
 TEST(test_depths)
 {
     static const int64_t depths[] = {1, 2, 31, 32, 63, 65, 129, 1536, 5461, 7168};
@@ -147,7 +147,7 @@ TEST(test_depths)
     }
 }
 
-/* The squares of these products, and those of these weights, do not exist in F32. */
+/* F32 cannot hold the squares of these products, nor of these weights. */
 TEST(test_scales)
 {
     check(1, 40, 30, 1e25f);
@@ -166,7 +166,7 @@ TEST(test_it_adds)
     check_sums(&p, s, oracle(&p), 1000);
 }
 
-/* The bits do not depend on how the rows are split, as long as they come in their order. */
+/* The bits do not depend on the split of the rows, as long as the rows come in their order. */
 TEST(test_same_bits_however_split)
 {
     static const int64_t pieces[] = {1, 2, 5, 6, 50, 84, 96, 131};
@@ -184,7 +184,7 @@ TEST(test_same_bits_however_split)
     }
 }
 
-/* Each thread has its own sums and scratch; X is everyone's. */
+/* Each thread has its own sums and scratch. All threads share X. */
 TEST(test_threads_share_x)
 {
     enum { N_EXPERTS = 16, ROWS = 200 };
@@ -206,7 +206,7 @@ TEST(test_threads_share_x)
     }
 }
 
-/* What is wrong with a weight shows in the norm, wherever it stands. */
+/* A NaN or an infinity in a weight shows in the norm, wherever it stands. */
 TEST(test_norm_shows_nan_and_infinity)
 {
     enum { N = 3, D = 41, ROWS = 7 };
@@ -225,8 +225,8 @@ TEST(test_norm_shows_nan_and_infinity)
     }
 }
 
-/* M as training computes it in F32 (erc.h), to the bit: the products and the order of their
- * squares are the same. */
+/* M equals to the bit the M that training computes in F32 (erc.h): the products and the order of
+ * their squares are the same. */
 static void check_proxies(int64_t n, int64_t d, int64_t D)
 {
     problem p       = problem_of(n, d, n * D, 0.02f);

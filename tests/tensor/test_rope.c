@@ -1,4 +1,4 @@
-/* Rotary positions: the table, the rotation, and that backward undoes forward. */
+/* Rotary positions: the table, the rotation, and backward, which undoes forward. */
 #include "tensor/ops_check.h"
 
 static const double C = 4;
@@ -16,8 +16,8 @@ static cpl_tensor table_of(cpl_backend *be, int64_t positions, int64_t head_dim,
     return table;
 }
 
-/* The frequency may be rounded differently in its last place (three roundings), which the
- * position magnifies; the rest is one rounding of cos or sin. */
+/* The last place of the frequency may be rounded differently (three roundings), and the position
+ * magnifies the difference. The rest is one rounding of cos or sin. */
 static void check_table(int64_t P, int64_t h, float theta)
 {
     cpl_tensor table = table_of(backend(), P, h, theta);
@@ -39,7 +39,7 @@ TEST(test_table)
     check_table(0, 8, 10000);
 }
 
-/* The first frequency is 1: its angle is the position, exactly, however far. */
+/* The first frequency is 1: its angle is the position, exactly, at any position. */
 TEST(test_first_frequency_is_exact)
 {
     cpl_tensor table = table_of(backend(), 5000, 4, 10000);

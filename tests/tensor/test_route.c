@@ -1,6 +1,6 @@
 /* Routing by softmax and by sigmoid scores, with and without a bias: choice, figures, gradient and
- * sorting, against plain double; and the bias's own steps. Reference values of the losses are those
- * of tests/model/test_aux_losses.c. */
+ * sorting, against plain double. The steps of the bias are checked too. Reference values of the
+ * losses are in tests/model/test_aux_losses.c. */
 #include "tensor/levels.h"
 #include "tensor/routing.h"
 
@@ -14,7 +14,7 @@ static cpl_routing sigmoids(bool renormalise, cpl_tensor bias)
     return (cpl_routing){.sigmoid = true, .renormalise = renormalise, .bias = bias};
 }
 
-/* Softmax, sigmoid, and sigmoid with a bias, each without and with renormalised weights. */
+/* Softmax, sigmoid, and sigmoid with a bias are routings without and with renormalised weights. */
 enum { N_ROUTINGS = 6 };
 
 static cpl_routing routing_of(int which, int64_t n)
@@ -23,7 +23,7 @@ static cpl_routing routing_of(int which, int64_t n)
     return sigmoids(which % 2, which < 4 ? cpl_tensor_none() : normal_1d(n, 0.3f));
 }
 
-/* The numbers that order the experts [T,n]. */
+/* Returns the numbers that order the experts [T,n]. */
 static const float *order_of(const routing *r)
 {
     if (!r->how.bias.storage) return cpl_f32(r->logits);
@@ -64,8 +64,8 @@ TEST(no_tokens)
 
 /* ---- the choice ---- */
 
-/* Few different values, so that ties are everywhere; infinities among them. Ties go to the lower
- * index. */
+/* The values are few, so that ties are everywhere, and infinities are among them. Ties go to the
+ * lower index. */
 TEST(ties)
 {
     cpl_tensor logits = new_tensor(CPL_F32, 60, 11), values = new_tensor(CPL_I32, 60, 11);
@@ -82,7 +82,7 @@ TEST(ties)
     check(logits, 11, softmax(true));
 }
 
-/* Logits that are no numbers give weights that are none, but experts that are: different ones. */
+/* NaN logits give NaN weights, but valid and different experts. */
 TEST(nan_gives_valid_experts)
 {
     for (int sigmoid = 0; sigmoid < 2; sigmoid++) {
@@ -102,7 +102,7 @@ TEST(nan_gives_valid_experts)
     }
 }
 
-/* A bias moves the choice, and neither scores nor what they weigh. */
+/* A bias changes the choice, but neither the scores nor the weights. */
 TEST(bias_chooses_only)
 {
     cpl_tensor logits = normal_2d(40, 9, 1), bias = new_1d(CPL_F32, 9);
@@ -150,7 +150,8 @@ TEST(gradient_as_by_differences)
         }
 }
 
-/* Shares do not change where all scores are scaled, nor the loss with them: no gradient along. */
+/* Shares do not change when all scores are scaled, and neither does the loss: its gradient along a
+ * common factor is zero. */
 TEST(balance_pulls_along_no_common_factor)
 {
     cpl_backend *be = routing_backend(1);
@@ -177,7 +178,7 @@ TEST(large_logits_give_no_nan)
     static const float rows[T] = {200, -200, -100, -80, INFINITY};
     cpl_tensor logits = new_tensor(CPL_F32, T, N), dweight = normal_2d(T, K, 1);
     for (int i = 0; i < T * N; i++) cpl_f32(logits)[i] = rows[i / N];
-    cpl_f32(logits)[2] = -300; /* one score 0 among scores of 1 */
+    cpl_f32(logits)[2] = -300; /* one score is 0 among scores of 1 */
     for (int i = 0; i < N; i++) cpl_f32(logits)[4 * N + i] = i % 2 ? 1e30f : -1e30f;
     for (int renormalise = 0; renormalise < 2; renormalise++) {
         cpl_backend *be = routing_backend(1);
@@ -191,7 +192,7 @@ TEST(large_logits_give_no_nan)
         for (int i = 4 * N; i < 5 * N; i++) assert_true(cpl_f32(dlogits)[i] == 0);
         for (int i = 0; i < N; i++) assert_true(isfinite(cpl_f32(r.mean_prob)[i]));
         assert_true(isfinite(*cpl_f32(r.entropy)));
-        assert_true(w[1 * K] == 0 && w[1 * K + 1] == 0); /* scores of 0: weights of 0 */
+        assert_true(w[1 * K] == 0 && w[1 * K + 1] == 0); /* scores of 0 give weights of 0 */
         if (!renormalise) continue;
         for (int k = 0; k < K; k++) assert_near(w[2 * K + k], 0.5, 0.01);
         for (int k = 0; k < K; k++) assert_near(w[3 * K + k], 0.5, 1e-6);
@@ -200,7 +201,7 @@ TEST(large_logits_give_no_nan)
 
 /* ---- sorting ---- */
 
-/* Every assignment has its own row, rows of an expert stand together, tokens rise in them. */
+/* Asserts that every assignment has its own row. Tokens rise in the adjacent rows of an expert. */
 static void check_dispatch(cpl_tensor expert, int64_t n)
 {
     const int64_t T = expert.shape[0], K = expert.shape[1];
@@ -228,7 +229,7 @@ TEST(dispatch)
     }
 }
 
-/* All tokens to one expert, others without any; and no tokens at all. */
+/* Checks all tokens at one expert and none at others, and an input without tokens. */
 TEST(dispatch_extremes)
 {
     cpl_tensor all = new_tensor(CPL_I32, 500, 1);
@@ -266,7 +267,7 @@ TEST(bias_rises_where_load_is_below_the_mean)
     assert_memory_equal(bias.storage, ((float[]){0.75f, 2.25f, 3, 3.75f}), 4 * sizeof(float));
 }
 
-/* Equal loads, of whatever size and number, and none at all, move nothing. */
+/* Equal loads of any size and number, and zero loads, leave the bias as it is. */
 TEST(equal_loads_move_nothing)
 {
     static const float loads[] = {0, 1.0f / 3, 0.1f, 16777215};

@@ -1,7 +1,7 @@
 /* RMSNorm, clamp, add, fill, copy and embedding against their equations in double. */
 #include "tensor/ops_check.h"
 
-static const double C = 4; /* of every tolerance */
+static const double C = 4; /* the factor of every tolerance */
 
 static const int64_t shapes[][2] = {{1, 1}, {5, 7}, {0, 8}, {33, 130}, {200, 64}, {700, 33}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
@@ -31,7 +31,7 @@ static double normed(const norm *s, int64_t t, int64_t i)
     return s->weight[i] * s->x[t * s->d + i] * inverse(s, t);
 }
 
-/* sum dy * y: what the backward operation is the gradient of */
+/* Returns sum dy * y, the function whose gradient the backward operation computes. */
 static double norm_loss(void *context)
 {
     norm *s    = context;
@@ -72,7 +72,7 @@ TEST(test_norm_of_zeros_is_zero)
     for (int i = 0; i < 18; i++) assert_true(cpl_f32(y)[i] == 0);
 }
 
-/* Both results are added to what was there; `before` is what was there. */
+/* Both results are added to the earlier contents, which are `before`. */
 TEST(test_norm_backward)
 {
     enum { T = 5, D = 13 };
@@ -128,7 +128,7 @@ TEST(test_clamp)
     assert_same_bits(x, y);
 }
 
-/* Rows with a large common part; in place too. */
+/* Rows have a large common part. The operation runs in place too. */
 TEST(test_centre)
 {
     static const int64_t sizes[][2] = {{1, 1}, {1, 5}, {2, 3}, {33, 17}, {64, 130}};

@@ -1,4 +1,4 @@
-/* Drawing a token: greedy, by probability, and from the most likely only. */
+/* Drawing a token: greedy, by probability, and from the most likely tokens. */
 #include "tensor/ops_check.h"
 
 static cpl_backend *backend(void)
@@ -28,8 +28,8 @@ TEST(test_greedy_takes_the_lowest_of_equals)
     assert_int_equal(draw(logits_of(1, values), 1, 1, 0.5f), 0);
 }
 
-/* Many evenly spaced uniforms must give each id its share of them. The ids' shares differ from
- * their probabilities by at most one spacing at each of two ends, and by the rounding of exp. */
+/* Many evenly spaced uniforms must give each id its share of the draws. The shares differ from the
+ * probabilities by at most one spacing at each of two ends, and by the rounding of exp. */
 static void check_shares(cpl_tensor logits, float temperature, float top_p, const double *want)
 {
     enum { DRAWS = 4000 };
@@ -55,7 +55,7 @@ TEST(test_shares_are_probabilities)
     check_shares(logits_of(5, values), 0.7f, 1, want);
 }
 
-/* Probabilities 0.4, 0.3, 0.2, 0.1: 0.65 is reached by two ids, 0.75 by three. */
+/* The probabilities are 0.4, 0.3, 0.2, 0.1: two ids reach 0.65, three reach 0.75. */
 TEST(test_top_p_keeps_the_smallest_set)
 {
     const float values[]    = {logf(0.2f), logf(0.4f), logf(0.1f), logf(0.3f)};
@@ -76,7 +76,7 @@ TEST(test_top_p_breaks_ties_by_index)
     check_shares(logits_of(4, values), 1, 0.45f, want);
 }
 
-/* The set that top_p keeps, found by sorting, for many random logits. */
+/* Finds by sorting the set that top_p keeps, for many random logits. */
 TEST(test_top_p_against_sorting)
 {
     enum { V = 1000 };
@@ -86,7 +86,7 @@ TEST(test_top_p_against_sorting)
         int32_t id = draw(logits, 1, 0.8f, 0.04999f * (float)(round + 1));
         for (int i = 0; i < V; i++) total += prob[i] = exp((double)cpl_f32(logits)[i]);
         for (int i = 0; i < V; i++) above += prob[i] > prob[id] ? prob[i] / total : 0;
-        assert_true(above < 0.8 + 1e-6); /* those before it do not reach top_p yet */
+        assert_true(above < 0.8 + 1e-6); /* the ids before do not reach top_p */
     }
 }
 

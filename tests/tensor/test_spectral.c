@@ -3,7 +3,7 @@
 #include "tensor/levels.h"
 #include "tensor/ops_check.h"
 
-static const double PROMISED = 1e-5; /* of ops.h, relative */
+static const double PROMISED = 1e-5; /* relative error that ops.h promises */
 
 static cpl_tensor gates_of(cpl_tensor x, int64_t n, int64_t D, int64_t d)
 {
@@ -16,7 +16,7 @@ static double entry(cpl_tensor x, int64_t i)
     return (double)cpl_f32(x)[i];
 }
 
-/* Of W [D,d], from all eigenvalues of the smaller of W W^T and W^T W. */
+/* Returns the norm of W [D,d] from all eigenvalues of the smaller of W W^T and W^T W. */
 static double exact_norm(cpl_tensor W)
 {
     const int64_t D = W.shape[0], d = W.shape[1], m = D < d ? D : d, count = D < d ? d : D;
@@ -64,7 +64,7 @@ TEST(test_random_matrices)
     }
 }
 
-/* The sum of `rank` products of random vectors. */
+/* Returns the sum of `rank` products of random vectors. */
 static cpl_tensor of_rank(int64_t rank, int64_t D, int64_t d)
 {
     cpl_tensor a = normal_2d(rank, D, 1), b = normal_2d(rank, d, 1), W = normal_2d(D, d, 0);
@@ -82,7 +82,7 @@ TEST(test_few_singular_values)
     check(of_rank(19, 20, 20));
 }
 
-/* D x d with singular values value(k) along the axes. */
+/* Returns a D x d matrix with singular values value(k) along the axes. */
 static cpl_tensor along_axes(int64_t D, int64_t d, double (*value)(int64_t k))
 {
     cpl_tensor W = normal_2d(D, d, 0);
@@ -114,7 +114,7 @@ TEST(test_singular_values_that_are_equal_or_nearly)
     check(along_axes(100, 101, one_above));
 }
 
-/* A start of ones, as is usual, never finds it. */
+/* A start of ones, as is usual, never finds this vector. */
 TEST(test_a_singular_vector_at_right_angles_to_ones)
 {
     enum { D = 24, WIDTH = 32 };

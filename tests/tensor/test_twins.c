@@ -1,15 +1,15 @@
-/* Every operation of ops.h on every backend there is: the CPU's kernels for each instruction set
- * that this machine runs, and the poisoning backend around the best of them. Same random inputs:
- * odd sizes, one row, none, an expert without tokens, one with all of them. Where products are in
- * bf16, activations are F32 and BF16.
+/* Every operation of ops.h on every backend: the CPU's kernels for each instruction set that this
+ * machine runs, and the poisoning backend around the best of them. The inputs are random and equal:
+ * odd sizes, one row, no row, an expert without tokens, an expert with all of them. Where products
+ * are in bf16, activations are F32 and BF16.
  *
- * The poisoning backend must give the same bits, for it calls the same kernels: a difference is a
- * read of memory that nobody has set. The instruction sets must agree as sums of k terms in
- * different orders do: c eps sqrt(k) of the norm, eps that of what operands are rounded to. */
+ * The poisoning backend must give the same bits, for it calls the same kernels. A difference means
+ * that a kernel reads memory that was never set. The instruction sets must agree as sums of k terms
+ * in different orders do: c eps sqrt(k) of the norm, eps being that of the type of the operands. */
 #include "tensor/poison/poison.h"
 #include "tensor/twins.h"
 
-/* Both backends, all operations, all shapes. */
+/* Checks all operations of both backends on all shapes. */
 static void check_pair(void **state, cpl_backend *a, cpl_backend *b, double eps)
 {
     for (int s = 0; s < N_SHAPES; s++) {
@@ -41,7 +41,7 @@ TEST(test_poison_bf16)
 
 /* ---- activations in BF16 ---- */
 
-/* What comes out of numbers of BF16 is the same in both types: the same bits, or rounded once. */
+/* Results computed from BF16 numbers are the same in both types: the same bits, or rounded once. */
 static void assert_rounded(const results *low, const results *wide)
 {
     assert_int_equal(low->count, wide->count);

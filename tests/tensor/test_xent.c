@@ -27,7 +27,7 @@ static cpl_backend *backend_for(const problem *p, cpl_dtype compute, int n_threa
                               .training   = true});
 }
 
-/* prob [V] = softmax of token t's logits; returns its nll. */
+/* Sets prob [V] to the softmax of token t's logits and returns the token's nll. */
 static double token(const problem *p, int64_t t, double *prob)
 {
     const int32_t target = cpl_i32(p->target)[t];
@@ -53,7 +53,7 @@ static double loss(void *context)
     return sum;
 }
 
-/* The gradient written out: small enough problems are checked by differences as well. */
+/* Computes the gradient from its equation. Small problems are also checked by differences. */
 static void plain_gradient(const problem *p, double *nll, double *dx, double *dhead)
 {
     double *prob = new_doubles(p->V);
@@ -80,7 +80,7 @@ typedef struct answer {
     cpl_tensor nll, score, dx, dhead;
 } answer;
 
-/* dhead starts at one, to see that it is added to. */
+/* dhead starts at one, to check that the gradient is added. */
 static answer run(cpl_backend *be, const problem *p)
 {
     answer a = {new_1d(CPL_F32, p->T), new_1d(CPL_F32, p->T), new_tensor(CPL_F32, p->T, p->d),
@@ -102,7 +102,7 @@ static void check(problem p, cpl_dtype compute, double tolerance)
     assert_close("score", a.score, nll, tolerance, 0);
     assert_close("nll", a.nll, nll, tolerance, 0);
     assert_close("dx", a.dx, dx, tolerance, 0);
-    /* subtracting the one that was there leaves its rounding in every number */
+    /* The subtraction of the initial 1 leaves its rounding in every number. */
     assert_close("dhead", a.dhead, dhead, tolerance,
                  (double)FLT_EPSILON * C * sqrt((double)(p.V * p.d)));
 }
@@ -126,14 +126,14 @@ TEST(test_gradient_is_that_of_the_loss)
     assert_close("dhead", a.dhead, dhead, sum_tolerance(C, p.V), 1e-8);
 }
 
-/* Logits of several chunks: 100 tokens of 300000 logits are 120 MB. */
+/* The logits need several chunks: 100 tokens of 300000 logits are 120 MB. */
 TEST(test_several_chunks)
 {
     problem p = new_problem(100, 3, 300000);
     check(p, CPL_F32, sum_tolerance(C, p.V));
 }
 
-/* A token without a target has no part in anything. */
+/* A token without a target changes no result. */
 TEST(test_without_targets)
 {
     problem p = new_problem(4, 3, 5);
@@ -144,7 +144,7 @@ TEST(test_without_targets)
     for (int i = 0; i < 15; i++) assert_true(cpl_f32(a.dhead)[i] == 1);
 }
 
-/* Logits far beyond what exp holds. */
+/* Logits are far beyond the range of exp. */
 TEST(test_large_logits)
 {
     problem p = new_problem(5, 4, 12);
@@ -154,7 +154,7 @@ TEST(test_large_logits)
 
 TEST(test_bf16)
 {
-    static const double BF16 = 2e-2; /* operands keep 8 bits: half of 2^-8 each, and some */
+    static const double BF16 = 2e-2; /* operands keep 8 bits: half of 2^-8 each, and a margin */
     problem p                = new_problem(40, 16, 130);
     check(p, CPL_BF16, BF16);
     cpl_tensor low  = new_tensor(CPL_BF16, p.V, p.d);
@@ -167,7 +167,7 @@ TEST(test_bf16)
     assert_same_bits(with_f32.dx, with_low.dx);
 }
 
-/* Of any rows in any order, as xent of that row with that target. */
+/* Log probabilities of any rows in any order equal the equation in double. */
 TEST(test_log_probs)
 {
     const int64_t R = 5, V = 301, P = 12;

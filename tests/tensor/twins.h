@@ -1,7 +1,7 @@
-/* twins.h - every operation of ops.h once, on random inputs of several shapes: for test_twins.
+/* twins.h - every operation of ops.h once, on random inputs of several shapes, for test_twins.
  *
- * A twin runs its operation on a backend and keeps what came out. Inputs are random but the same
- * whenever taken()->n_random is set to the same number before. */
+ * A twin runs its operation on a backend and keeps the results. The random inputs repeat whenever
+ * taken()->n_random is set to the same number before. */
 #ifndef CPL_TESTS_TENSOR_TWINS_H
 #define CPL_TESTS_TENSOR_TWINS_H
 
@@ -49,9 +49,9 @@ enum { MOST_RESULTS = 16 };
 typedef struct results {
     cpl_tensor at[MOST_RESULTS];
     int count;
-    int64_t terms;  /* of the longest sum behind them */
-    cpl_dtype type; /* of activations, in and out */
-    bool rounds;    /* to numbers of BF16, where the type is F32 */
+    int64_t terms;  /* terms of the longest sum behind the results */
+    cpl_dtype type; /* type of activations, in and out */
+    bool rounds;    /* the results are rounded to BF16 numbers, if the type is F32 */
 } results;
 
 static cpl_tensor keep(results *r, cpl_tensor x)
@@ -70,7 +70,7 @@ static cpl_tensor kept_1d(results *r, int64_t a)
     return keep(r, normal_1d(a, 1));
 }
 
-/* An activation that an operation has made, for another to read. */
+/* Rounds an activation that an operation has made to numbers of BF16, if results are rounded. */
 static void settle(const results *r, cpl_tensor x)
 {
     for (int64_t i = 0; r->rounds && i < cpl_tensor_count(x); i++)
@@ -247,7 +247,7 @@ static void twin_rope_at(cpl_backend *be, const shape *s, results *r)
                      random_ids(tokens(s), s->length + 2));
 }
 
-/* Document starts: every third position begins one. */
+/* Returns document starts: a document begins at every third position. */
 static cpl_tensor new_doc_start(int64_t batch, int64_t n_keys)
 {
     cpl_tensor start = new_tensor(CPL_I32, batch, n_keys);
@@ -255,7 +255,7 @@ static cpl_tensor new_doc_start(int64_t batch, int64_t n_keys)
     return start;
 }
 
-/* With a cache longer than the keys, and with documents. */
+/* Runs attention with a cache longer than the keys, and with documents. */
 static void twin_attention(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s), width = s->G * s->h;
@@ -283,7 +283,7 @@ static void twin_attention_backward(cpl_backend *be, const shape *s, results *r)
                                 normal_2d(T, wide, 1), out, lse, q, k, v, doc_start, a);
 }
 
-/* A segment for every sequence, whose keys lie anywhere; in the second call behind each other. */
+/* Every sequence has a segment. Its keys lie anywhere, in the second call behind each other. */
 static void twin_attention_segments(cpl_backend *be, const shape *s, results *r)
 {
     const int64_t T = tokens(s), keys = s->length + 1, width = s->G * s->h,
@@ -320,7 +320,7 @@ static routed route_by(cpl_backend *be, const shape *s, cpl_routing how)
     return x;
 }
 
-/* Softmax, sigmoid, and sigmoid with a bias, all renormalised. */
+/* Routings by softmax, by sigmoid, and by sigmoid with a bias, all renormalised. */
 enum { N_ROUTINGS = 3 };
 
 static cpl_routing routing_of(const shape *s, int which)
@@ -386,7 +386,7 @@ static void twin_orthogonality(cpl_backend *be, const shape *s, results *r)
     keep_number(r, orthogonality_of(be, cpl_tensor_none(), R, 0.5f));
 }
 
-/* Gates of inputs of width r. */
+/* Returns experts whose gates take inputs of width r. */
 static cpl_expert_weights new_experts_of(const shape *s, int64_t r)
 {
     cpl_expert_weights w;
@@ -401,7 +401,7 @@ static cpl_expert_weights new_experts(const shape *s)
     return new_experts_of(s, s->d);
 }
 
-/* With gates of x, or of hidden vectors of width r. */
+/* Runs experts with gates of x, or of hidden vectors of width r. */
 static void run_experts(cpl_backend *be, const shape *s, results *r, cpl_tensor hidden,
                         cpl_expert_weights w)
 {
@@ -546,7 +546,7 @@ static void twin_coupling_figures(cpl_backend *be, const shape *s, results *r)
                               normal_1d(s->n, 1), 0.7, s->K);
     memcpy(all, &figures, sizeof all);
     cpl_tensor out = kept_1d(r, N_FIGURES);
-    /* a single expert has no share of a noise bound */
+    /* A single expert has no share of a noise bound. */
     for (int i = 0; i < N_FIGURES; i++) cpl_f32(out)[i] = isnan(all[i]) ? 0 : (float)all[i];
 }
 
@@ -563,7 +563,7 @@ static void twin_normal(cpl_backend *be, const shape *s, results *r)
 {
     cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST};
     be->ops->normal(be, kept_2d(r, s->V, s->d), 0.02f, 3, key, 0);
-    be->ops->normal(be, kept_1d(r, s->d), 0.02f, 3, key, s->d); /* the second row again */
+    be->ops->normal(be, kept_1d(r, s->d), 0.02f, 3, key, s->d); /* sets the second row again */
 }
 
 static void twin_sample(cpl_backend *be, const shape *s, results *r)
@@ -588,7 +588,7 @@ static void twin_noise(cpl_backend *be, const shape *s, results *r)
     be->ops->erc.noise(be, kept_2d(r, s->n, s->d), normal_1d(s->n, 0.1f), key, 3);
 }
 
-/* Weights as products read them, of the activations' type. */
+/* Returns weights as products read them, in the type of the activations. */
 static cpl_tensor as_read(cpl_backend *be, const results *r, cpl_tensor w)
 {
     cpl_tensor to = new_tensor(r->type, w.shape[0] * w.shape[1], w.shape[2]);
@@ -597,8 +597,8 @@ static cpl_tensor as_read(cpl_backend *be, const results *r, cpl_tensor w)
     return to;
 }
 
-/* All rows and experts, with every gradient, of a job whose activation and alpha are set: in three
- * phases, or at once. */
+/* Runs a job whose activation and alpha are set over all rows and experts, with every gradient, in
+ * three phases or in a single call. */
 static void run_coupling(cpl_backend *be, const shape *s, results *r, cpl_erc_job job, bool at_once)
 {
     const int64_t n      = s->n;
@@ -642,7 +642,7 @@ static void twin_phases_output(cpl_backend *be, const shape *s, results *r)
     run_coupling(be, s, r, (cpl_erc_job){.activation = CPL_ERC_OUTPUT, .alpha = 0.5}, false);
 }
 
-/* About half of the hinges are active. */
+/* The case makes about half of the hinges active. */
 #define RUN_LOCAL(name, value)                                                                     \
     static void twin_local_##name(cpl_backend *be, const shape *s, results *r)                     \
     {                                                                                              \
@@ -674,14 +674,14 @@ static const struct {
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 
-/* ---- two backends: as sums of k terms in different orders agree, C eps sqrt(k) of the norm, eps that of
- * what operands are rounded to ---- */
+/* ---- two backends agree as sums of k terms in different orders do: C eps sqrt(k) of the norm, eps
+ * being that of the type of the operands ---- */
 
 static const double C = 8;
 
 /* ---- comparing ---- */
 
-/* The same random numbers for every backend. */
+/* Runs an operation with the same random numbers for every backend. */
 static results run_on(cpl_backend *be, int operation, const shape *s, cpl_dtype type, bool rounds)
 {
     results r         = {.terms = 1, .type = type, .rounds = rounds};
@@ -703,7 +703,7 @@ static void compare(const char *what, const results *a, const results *b, double
     }
 }
 
-/* Both backends, all operations, one shape, activations of `type`. `eps` 0: the same bits. */
+/* Checks all operations of two backends on one shape and type. With `eps` 0 the bits must agree. */
 static void check_shape(void **state, cpl_backend *a, cpl_backend *b, const shape *s,
                         cpl_dtype type, double eps)
 {

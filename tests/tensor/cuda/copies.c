@@ -1,7 +1,7 @@
 /* copies.c - see copies.h */
 #include "tensor/cuda/copies.h"
 
-enum { MOST_TENSORS = 32 }; /* of one operation */
+enum { MOST_TENSORS = 32 }; /* most tensors of one operation */
 
 /* Tensors that are the same memory have one copy. */
 typedef struct copied {
@@ -10,7 +10,7 @@ typedef struct copied {
 
 static struct {
     const cpl_ops *inner; /* the backend's own table */
-    cpl_ops ops;          /* that the backend has instead */
+    cpl_ops ops;          /* the table that the backend has instead */
     copied list[MOST_TENSORS];
     int count;
 } copying;
@@ -65,7 +65,7 @@ static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_
     }
 }
 
-#include "far_operations.inc" /* by tools/make_operations.py */
+#include "far_operations.inc" /* written by tools/make_operations.py */
 
 void cpl_backend_copies(cpl_backend *be)
 {

@@ -1,4 +1,4 @@
-/* counts.h - what the emulated GPU was given to do.
+/* counts.h - counts of the work that the emulated GPU was given.
  *
  * Room:   tests/tensor/cuda. The module of the emulation exports cpl_on_host_counted. */
 #ifndef CPL_TESTS_TENSOR_CUDA_COUNTS_H
@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 typedef struct cpl_on_host_counts {
-    int64_t kernels, products, copies; /* of the library's products; to the device and from it */
-    int64_t bytes;                     /* of copies */
-    int64_t waits;                     /* of the host for the device: copies from it, and sync */
+    int64_t kernels, products, copies; /* products of the library; copies either way */
+    int64_t bytes;                     /* bytes copied */
+    int64_t waits;                     /* waits of the host: copies from the device, and sync */
 } cpl_on_host_counts;
 
 #ifdef __cplusplus

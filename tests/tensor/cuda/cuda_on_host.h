@@ -7,13 +7,13 @@
  *           warps are many operations ahead of others, so that a missing barrier changes results.
  *           Shared memory is NaN at the beginning of every block. A copy of CPL_COPY_ASYNC_16 lands
  *           at any moment until its wait. cpl_on_host_seed chooses another order.
- * Refused:  by one sentence and abort(), what a GPU may let pass: threads that wait at different
- *           __syncthreads() or leave before one, warp operations that not all lanes of their mask
- *           reach, launches over the limits, writes behind the shared memory (with ASan: reads),
- *           matrices whose rows share banks.
- * Not seen: races that no order of whole stretches between two barriers shows, wgmma, registers,
- *           speed.
- * Threads:  of the host may launch at once; one kernel runs after another. */
+ * Errors:   Faults that a GPU may let pass end the program by one sentence and abort(): threads
+ *           that wait at different __syncthreads() or leave before one, warp operations that not
+ *           all lanes of their mask reach, launches over the limits, writes behind the shared
+ *           memory (with ASan: reads), matrices whose rows share banks.
+ * Limits:   The emulation does not show races that need an order inside a stretch between two
+ *           barriers, wgmma, registers and speed.
+ * Threads:  Several threads of the host may launch at once. Kernels run one after another. */
 #ifndef CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H
 #define CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H
 
@@ -59,7 +59,7 @@ struct dim3 {
     }
 };
 
-/* may_alias: kernels read arrays of one number through them. */
+/* may_alias: kernels read arrays of one number through pairs. */
 #define ON_HOST_PAIR(name, type)                                                                   \
     struct __attribute__((may_alias, aligned(2 * sizeof(type)))) name {                            \
         type x, y;                                                                                 \
@@ -85,12 +85,12 @@ ON_HOST_FOUR(float4, float)
 ON_HOST_FOUR(int4, int)
 ON_HOST_FOUR(uint4, unsigned)
 
-/* Of shared memory, of a launch, of a thread's stack. */
+/* Limits: bytes of shared memory, threads of a block, bytes of a thread's stack. */
 enum { ON_HOST_SHARED = 96 << 10, ON_HOST_THREADS = 1024, ON_HOST_STACK = 128 << 10 };
 
 /* Saves the registers of a call and the stack at *save, and goes on where `load` was saved. */
 extern "C" void cpl_on_host_switch(void **save, void *load);
-/* The orders of everything launched later. */
+/* Sets the order of everything that is launched later. */
 extern "C" void cpl_on_host_seed(uint32_t seed);
 
 namespace on_host
@@ -100,12 +100,12 @@ enum {
     WARP        = 32,
     GUARD       = 4096,
     BEHIND      = 1024, /* bytes behind the shared memory that nothing may change */
-    LAST_FRAMES = 4096, /* of a thread that ended, with red zones: those of entry and leave */
+    LAST_FRAMES = 4096, /* bytes of an ended thread with red zones: frames of entry and leave */
 };
 
 enum wait { RUNS, AT_BLOCK, AT_WARP, DONE };
 
-/* 16 bytes of CPL_COPY_ASYNC_16; `group`: commits of the thread before it. */
+/* A pending 16-byte copy of CPL_COPY_ASYNC_16. `group`: commits of the thread before the copy. */
 struct copy {
     char *to;
     const char *from;
@@ -118,16 +118,16 @@ struct fiber {
     dim3 tid;
     int index;
     wait state;
-    const char *where; /* file and line of the operation that it waits at */
+    const char *where; /* file and line of the operation at which the thread waits */
     unsigned mask;
     void (*finish)(fiber *warp, unsigned mask); /* done when all lanes have arrived; or NULL */
-    uint32_t give[6];                           /* what a warp operation takes from the lane */
-    int from;                                   /* the lane it asks */
+    uint32_t give[6];                           /* the lane's numbers for a warp operation */
+    int from;                                   /* the lane from which it reads */
     uint64_t got;
-    const char *matrix; /* a row of one, that it gives */
-    uint32_t take[4];   /* what it gets of four numbers */
+    const char *matrix; /* the row of a matrix that this lane holds */
+    uint32_t take[4];   /* the numbers that the lane receives */
     float sums[4];
-    std::vector<copy> copies; /* that have not landed */
+    std::vector<copy> copies; /* copies that have not landed */
     int commits;
 };
 
@@ -135,7 +135,7 @@ inline std::mutex running;
 inline std::function<void()> body;
 inline std::vector<fiber> fibers;
 inline fiber *me;
-inline int n_threads; /* of the block */
+inline int n_threads; /* threads of the block */
 inline void *scheduler_sp;
 inline dim3 block_at, block_size, grid_size;
 inline const char *kernel_name;
@@ -143,7 +143,7 @@ inline uint32_t random_state = 1;
 alignas(128) inline char shared_memory[ON_HOST_SHARED + BEHIND];
 inline size_t shared_bytes;
 
-/* `where`: file and line, or NULL. */
+/* Ends the program with a sentence. `where`: file and line, or NULL. */
 [[noreturn]] inline void refuse(const char *what, const char *where, const char *other = NULL)
 {
     fprintf(stderr, "cuda_on_host: kernel %s: %s", kernel_name, what);
@@ -223,7 +223,7 @@ inline void close_memory(void *, size_t)
 }
 #endif
 
-/* Of 16 bytes. */
+/* Refuses 16 bytes that are not aligned or lie outside of the shared memory. */
 inline void check_address(const void *at, const char *where)
 {
     const char *first = (const char *)at;
@@ -240,7 +240,7 @@ inline void land(const copy &c)
     if (c.bytes) memcpy(c.to, c.from, (size_t)c.bytes);
 }
 
-/* Some of the thread's copies. */
+/* Lands some of the thread's copies. */
 inline void land_some(fiber *f)
 {
     for (size_t i = f->copies.size(); i-- > 0;)
@@ -260,7 +260,7 @@ inline void copy_async(void *to, const void *from, int bytes, const char *where)
     land_some(me);
 }
 
-/* All but the latest n groups that were committed. */
+/* Lands all copies but those of the latest n groups that were committed. */
 inline void copy_wait(int n)
 {
     std::vector<copy> later;
@@ -288,7 +288,7 @@ inline void meet(wait kind, const char *where, unsigned mask = 0,
     leave(f);
 }
 
-/* Whether all lanes of first's mask wait where it waits. */
+/* Returns whether all lanes of first's mask wait at first's operation. */
 inline bool warp_is_met(const fiber *warp, const fiber *first)
 {
     for (int i = 0; i < WARP; i++)
@@ -298,7 +298,7 @@ inline bool warp_is_met(const fiber *warp, const fiber *first)
     return true;
 }
 
-/* Lets the lanes go on that have all arrived. */
+/* Lets lanes go on whose whole mask has arrived. */
 inline void release_warps()
 {
     for (int begin = 0; begin + WARP <= n_threads; begin += WARP) {
@@ -313,7 +313,7 @@ inline void release_warps()
     }
 }
 
-/* Nothing runs: lets the block go on from its barrier. False: all threads are done. */
+/* Lets a block leave its barrier when no fiber can run. Returns false if all threads ended. */
 inline bool release_block()
 {
     const char *where = NULL;
@@ -348,7 +348,7 @@ inline void entry()
     __builtin_unreachable();
 }
 
-/* A thread at its beginning: entry's address and six registers on its stack. */
+/* Prepares a thread at its beginning: entry's address and six registers on its stack. */
 inline void prepare(int index)
 {
     fiber *f = &fibers[(size_t)index];
@@ -427,7 +427,7 @@ inline void check_launch(dim3 grid, dim3 block, size_t bytes)
     if (grid.y > 65535 || grid.z > 65535) refuse("a grid.y or grid.z above 65535", NULL);
 }
 
-/* All blocks, in steps that have no common divisor with their number. */
+/* Runs all blocks, in steps that have no common divisor with the number of blocks. */
 inline void run(const char *name, dim3 grid, dim3 block, size_t bytes, std::function<void()> kernel)
 {
     const std::lock_guard<std::mutex> alone(running);
@@ -457,7 +457,7 @@ inline void run(const char *name, dim3 grid, dim3 block, size_t bytes, std::func
 
 /* ---- operations of a warp ---- */
 
-/* What no lane gives: NaN. */
+/* The bits of numbers that no lane gives: a NaN. */
 enum : uint64_t { NOTHING = ~(uint64_t)0 };
 
 inline void finish_exchange(fiber *warp, unsigned mask)
@@ -505,7 +505,7 @@ inline float half_of(uint32_t pair, int which)
     return cpl_bf16_to_f32((uint16_t)(pair >> 16 * which));
 }
 
-/* Row and column of number i of a lane's sums, and who holds the operands (PTX, mma.m16n8k16). */
+/* Computes a product. The places of a lane's sums and operands are those of PTX (mma.m16n8k16). */
 inline void finish_mma(fiber *warp, unsigned)
 {
     for (int lane = 0; lane < WARP; lane++)
@@ -530,7 +530,7 @@ inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], cons
     memcpy(c, me->sums, 16);
 }
 
-/* Rows of a matrix that lie in the same banks are read one after another: slow, so refused. */
+/* Refuses a matrix with rows in the same banks: a GPU reads them slowly, one after another. */
 inline void check_banks(const fiber *warp)
 {
     for (int first = 0; first < WARP; first += 8) {
@@ -594,7 +594,7 @@ inline void meet_warp(const char *where, unsigned mask = ~0u)
     meet(AT_WARP, where, mask);
 }
 
-/* A lane past the end of the warp gets its own value. */
+/* Returns lane + d. A lane past the end of the warp gets its own value. */
 inline int below(unsigned d)
 {
     return lane() + (int)d < WARP ? lane() + (int)d : lane();
@@ -684,7 +684,7 @@ template <class T> static inline T max(T a, T b)
     return a < b ? b : a;
 }
 
-/* Whole numbers: sums of floats in any order are forbidden (device.h). */
+/* Adds whole numbers alone: sums of floats in any order are forbidden (device.h). */
 template <class T> static inline T atomicAdd(T *at, std::common_type_t<T> value)
 {
     static_assert(std::is_integral_v<T>, "no atomic operation on floats");

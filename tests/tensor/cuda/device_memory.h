@@ -1,14 +1,14 @@
 /* device_memory.h - the memory of the emulated GPU: the host reaches it inside an operation alone.
  *
- * Room:   tests/tensor/cuda. Each block is a mapping without access. Work on it (a kernel, a copy, a
- *         product) holds a `reach`; any other read or write is a fault that ends the program, with the
- *         stack in a build with sanitizers. Bytes behind a block, and a block that was given back, are
- *         faults inside of kernels too (AddressSanitizer).
- * Holds:  0xff before its first use, a NaN in F32, BF16 and F64: a kernel that reads what nothing has
- *         set is seen.
- * Counts: what was enqueued, and waited for, since the program began. With COUPLET_TEST_CUDA_DRY in the
- *         environment that is all: nothing runs, and memory is not touched, so that a model of any
- *         size can be counted. */
+ * Room:   tests/tensor/cuda. Each block is a mapping without access. Work on it (a kernel, a copy,
+ *         a product) holds a `reach`. Any other read or write is a fault that ends the program,
+ *         with the stack in a build with sanitizers. Bytes behind a block, and a block that was
+ *         given back, are faults inside of kernels too (AddressSanitizer).
+ * Memory: It holds 0xff before its first use, a NaN in F32, BF16 and F64, so that a kernel shows
+ *         when it reads memory that was never set.
+ * Use:    The counts are of work enqueued and waits since the program began. With
+ *         COUPLET_TEST_CUDA_DRY in the environment nothing runs and memory is not touched, so that
+ *         the work of a model of any size can be counted. */
 #ifndef CPL_TESTS_TENSOR_CUDA_DEVICE_MEMORY_H
 #define CPL_TESTS_TENSOR_CUDA_DEVICE_MEMORY_H
 
@@ -50,7 +50,7 @@ struct block {
 
 inline std::mutex memory_lock;
 inline std::vector<block> taken;
-inline size_t held, peak; /* bytes of them, now and at most */
+inline size_t held, peak; /* bytes of blocks, now and at most */
 inline int reaching;      /* operations that run */
 
 inline void set_access(const block &b)
@@ -58,7 +58,7 @@ inline void set_access(const block &b)
     mprotect(b.at, b.mapped, reaching ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
-/* The memory is within reach while one of these lives. */
+/* The host can reach the memory while an object of this type exists. */
 struct reach {
     reach()
     {
@@ -80,7 +80,7 @@ struct reach {
     }
 };
 
-/* NULL: there is none. */
+/* Returns a new block, or NULL if the device has no memory left. */
 inline void *take_memory(size_t bytes)
 {
     const size_t page = 4096, mapped = (bytes / page + 2) * page;

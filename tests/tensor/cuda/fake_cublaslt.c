@@ -1,5 +1,5 @@
-/* fake_cublaslt.c - all of cuBLASLt that the search for it calls; its version is that of the environment. It is
- * also a module of the program's version, but of another table of operations. */
+/* fake_cublaslt.c - all functions of cuBLASLt that the search for it calls, with the environment's
+ * version. It is also a module of the program's version with another table of operations. */
 #include <stddef.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* test_cuda.c - every operation of the CUDA backend against the CPU's; the same inputs and bounds as
- * between instruction sets (test_twins). The module beside the program decides what runs: kernels on
- * a GPU, or on the host by the emulation.
+/* test_cuda.c - every operation of the CUDA backend against the CPU's. Inputs and bounds are those
+ * between instruction sets (test_twins). The module beside the program decides what runs: kernels
+ * on a GPU, or on the host by the emulation.
  *
  * usage:  test_cuda [PATTERN]    runs the tests of these names: "f32, odd sizes", "bits*" */
 #include <fnmatch.h>
@@ -36,7 +36,7 @@ static void test_bf16(void **state)
     check(state, CPL_BF16, 0x1p-9);
 }
 
-/* Operations that begin with `prefix`, in bf16. */
+/* Checks the operations whose names begin with `prefix`, in bf16. */
 static void check_some(void **state, const char *prefix, const shape *s, int count)
 {
     const cpl_work work = whole_work(work_of(s));
@@ -58,7 +58,7 @@ static void check_some(void **state, const char *prefix, const shape *s, int cou
     cpl_backend_free(&cuda);
 }
 
-/* So many rows, and so wide, that the tiles are the large ones. */
+/* Checks shapes with so many and so wide rows that the kernels take their large tiles. */
 static void test_large_tiles(void **state)
 {
     const shape of_experts  = {"large tiles", 1, 260, 200, 2, 2, 80, 16, 1, 1, 8, false};
@@ -67,7 +67,7 @@ static void test_large_tiles(void **state)
     check_some(state, "erc.run_local, output", &of_coupling, 1);
 }
 
-/* Of the emulation, the order in which the threads of a block run, and blocks, changes with every
+/* Repeats each call. In the emulation the order of blocks and of their threads changes with every
  * call. */
 static void the_same_call_gives_the_same_bits(void **state)
 {

@@ -1,9 +1,9 @@
-/* test_launches.c - how much a training step enqueues on a GPU: kernels and products of a layer, forward and
- * backward, for each kind of router, in the sizes of the paper's 3B.
+/* test_launches.c - the work that a training step enqueues on a GPU: kernels and products of a
+ * layer, forward and backward, for each kind of router, in the sizes of the paper's 3B.
  *
- * Method: the emulation counts and runs nothing (COUPLET_TEST_CUDA_DRY). A layer is the difference between
- *         models of two layers and of one; losses of the router's rows (the coupling loss, for softmax also
- *         orthogonality) that between steps with and without them. */
+ * Method: the emulation counts and runs nothing (COUPLET_TEST_CUDA_DRY). Models of two layers and
+ *         of one differ by a layer. Steps with and without losses of the router's rows (coupling,
+ *         for softmax also orthogonality) differ by these losses. */
 #include <stdlib.h>
 
 #include "support/run_settings.h"
@@ -13,8 +13,8 @@
 
 enum { MICRO = 8, SEQ_LEN = 4096 };
 
-/* The goal is 45 a pass; a shared expert is one more operation of experts. Losses of the router's rows are made
- * once a step. */
+/* Limits of a layer. The goal is 45 a pass. A shared expert is one more operation of experts.
+ * Losses of the router's rows are computed once a step. */
 enum { MOST = 45, SHARED_MOST = 5, ROWS_MOST = 21 };
 
 static const char *const base[] = {
@@ -41,8 +41,8 @@ static const struct {
 };
 
 typedef struct counted {
-    int64_t forward, all, waits; /* of a forward pass, of a step without the optimizer */
-    int64_t bytes;               /* that the step copies */
+    int64_t forward, all, waits; /* work of a forward pass, of a step without the optimizer */
+    int64_t bytes;               /* bytes that the step copies */
 } counted;
 
 static counted now(void)
@@ -52,7 +52,7 @@ static counted now(void)
     return (counted){0, c.kernels + c.products + c.copies, c.waits, c.bytes};
 }
 
-/* A forward pass, then a step, of what `settings` name. */
+/* Counts a forward pass, then a step, of the run that `settings` describe. */
 static counted count_step(cpl_settings *settings, cpl_dtype compute, bool figures)
 {
     static int32_t ids[MICRO * SEQ_LEN], targets[MICRO * SEQ_LEN];
@@ -116,7 +116,7 @@ static counted count(int which, int layers, bool of_rows, cpl_dtype compute)
     return all;
 }
 
-/* One row of the table. */
+/* Checks one row of the table. */
 static void check_layer(int which, cpl_dtype compute)
 {
     const counted one = count(which, 1, false, compute), two = count(which, 2, false, compute);
@@ -129,8 +129,8 @@ static void check_layer(int which, cpl_dtype compute)
     assert_in_range(forward, 1, MOST);
     assert_in_range(layer - forward, 1,
                     strstr(cases[which].what, "shared") ? MOST + SHARED_MOST : MOST);
-    assert_in_range(erc, 0, ROWS_MOST); /* experts that choose themselves have none */
-    assert_int_equal(with.waits, 1);    /* for the results of the step */
+    assert_in_range(erc, 0, ROWS_MOST); /* no such losses where experts choose themselves */
+    assert_int_equal(with.waits, 1);    /* the wait for the results of the step */
 }
 
 static void a_layer_is_few_launches(void **state)
@@ -144,10 +144,10 @@ static void a_layer_is_few_launches(void **state)
     unsetenv("COUPLET_TEST_CUDA_DRY");
 }
 
-/* Besides them only vectors of the router, and figures. */
+/* Besides the gates only vectors of the router and figures are copied. */
 static void figures_copy_the_gates_once(void **state)
 {
-    const int64_t gates   = INT64_C(2) * 64 * 256 * 1536 * 2; /* of two layers in bf16 */
+    const int64_t gates   = INT64_C(2) * 64 * 256 * 1536 * 2; /* two layers in bf16 */
     cpl_settings settings = sizes();
     (void)state;
     set(&settings, "model.num_hidden_layers=2");

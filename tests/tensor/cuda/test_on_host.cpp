@@ -1,7 +1,7 @@
 /* test_on_host.cpp - faults of kernels, planted one by one: cuda_on_host.h refuses each or shows
- * another result; and what is right has the right result in every order of threads.
+ * another result. A kernel without a fault has the right result in every order of threads.
  *
- * A kernel is run by a child process, since a refusal ends it. */
+ * A child process runs each kernel, since a refusal ends the process. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,13 +26,13 @@ enum fault {
     MUCH_MEMORY,
     HALF_WARP,
     LARGE_GRID,
-    COPIES, /* none, of the other kernel */
+    COPIES, /* no fault, of the second kernel */
     NO_WAIT,
     EARLY_WAIT,
     NO_BARRIER_AFTER_WAIT,
     NO_BARRIER_BEFORE_COPY,
     NOT_ALIGNED,
-    MATRICES, /* none, of a third kernel */
+    MATRICES, /* no fault, of the third kernel */
     OTHER_SWIZZLE,
     NO_SWIZZLE,
     N_FAULTS
@@ -64,7 +64,7 @@ static const char *const names[N_FAULTS] = {
 
 /* ---- kernels ---- */
 
-/* A block's sum of each of TURNS rows of x; out [blocks, threads] = turn + 1 times it, added up. */
+/* out [blocks, threads] = the sum over TURNS of (turn + 1) times the sum of row `turn` of x. */
 __global__ void sums(float *out, const float *x, int fault)
 {
     CPL_SHARED(float, part);
@@ -90,7 +90,7 @@ __global__ void sums(float *out, const float *x, int fault)
 }
 
 /* out [blocks, threads] = the sum of TURNS rows of x, 4 numbers a thread, by copies into two
- * buffers; a thread reads what one of another warp has copied. */
+ * buffers. A thread reads numbers that a thread of another warp has copied. */
 __global__ void copies(float *out, const float *x, int fault)
 {
     CPL_SHARED(float, room);
@@ -117,13 +117,13 @@ __global__ void copies(float *out, const float *x, int fault)
 
 enum { PANEL_ROWS = 16, PANEL_ROW = 64, PANEL = PANEL_ROWS * PANEL_ROW };
 
-/* Where eight numbers of a panel's row lie. */
+/* Returns the place of eight numbers of a panel's row. */
 static __device__ int swizzled(int row, int chunk, int turn)
 {
     return row * PANEL_ROW + (chunk ^ (row * turn) % 8) * 8;
 }
 
-/* out [2, lanes, 4]: columns 16 ... 31 of x [PANEL_ROWS, PANEL_ROW] as fragments, and turned. */
+/* out [2, lanes, 4] = columns 16 ... 31 of x [PANEL_ROWS, PANEL_ROW] as fragments, and turned. */
 __global__ void matrices(uint32_t *out, const uint16_t *x, int fault)
 {
     CPL_SHARED(uint16_t, panel);
@@ -142,7 +142,7 @@ __global__ void matrices(uint32_t *out, const uint16_t *x, int fault)
         out[4 * lane + i] = r[i], out[4 * (CPL_WARP + lane) + i] = turned[i];
 }
 
-/* Shuffles of halves of a warp, of which one does more of them, then of all of it. */
+/* Shuffles within the halves of a warp, more often in one half, then across the whole warp. */
 __global__ void halves(int *out)
 {
     const int lane      = (int)threadIdx.x;
@@ -184,7 +184,7 @@ static void launch(float *out, const float *x, int fault)
     CPL_LAUNCH(&be, sums, grid, threads, bytes, out, x, fault);
 }
 
-/* Whether all of `out` is right: whole numbers, so that any order of a sum is exact. */
+/* Returns whether all of `out` is right. Whole numbers make any order of a sum exact. */
 static bool is_right(const float *out, const float *x, bool of_copies)
 {
     for (int i = 0; i < BLOCKS * THREADS; i++) {
@@ -218,12 +218,12 @@ static bool matrices_are_right(int fault)
     return true;
 }
 
-/* 0: right in every order; else refused or another result. */
+/* Returns 0 if the result is right in every order. Otherwise a kernel is refused or differs. */
 static int run_with(int fault)
 {
     alignas(16) static float x[4 * TURNS * THREADS], out[BLOCKS * THREADS];
     for (int i = 0; i < 4 * TURNS * THREADS; i++) x[i] = (float)(i * 7 % 31 - 15);
-    if (fault) fclose(stderr); /* its sentence, or ASan's */
+    if (fault) fclose(stderr); /* hides the sentence of the refusal or of ASan */
     for (uint32_t seed = 0; seed < SEEDS; seed++) {
         cpl_on_host_seed(seed);
         if (fault >= MATRICES) {
@@ -274,7 +274,7 @@ static int number_b(int k, int col)
     return (k * 7 + col * 2) % 13 - 6;
 }
 
-/* Fragments as PTX lays them out: a[i] has row lane / 4 + 8 (i mod 2), b[i] column lane / 4. */
+/* Fragments are laid out by PTX: a[i] has row lane / 4 + 8 (i mod 2), b[i] column lane / 4. */
 static bool product_is_right(void)
 {
     uint32_t a[4 * CPL_WARP], b[2 * CPL_WARP];

@@ -1,8 +1,8 @@
 /* vendor_host.cpp - tensor/cuda/vendor.h on the host, for tests: work is done at once.
  *
- * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", makes another machine of it: see `asked`;
- * COUPLET_TEST_CUDA_PEAK names a file that gets the most memory that was taken.
- * Memory is that of device_memory.h. Products are plain loops, one sum a number, k in order. */
+ * COUPLET_TEST_CUDA in the environment, "KEY=N,KEY=N", describes another machine: see `asked`.
+ * COUPLET_TEST_CUDA_PEAK names a file that gets the peak of the memory that was taken.
+ * The memory is that of device_memory.h. Products are plain loops, one sum a number, k in order. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,17 +12,17 @@
 #include "tensor/cuda/vendor.h"
 #include "tensor/numbers.h"
 
-/* ---- what is asked for, and what fails ---- */
+/* ---- settings of the environment, and faults ---- */
 
-/* What COUPLET_TEST_CUDA says of a key, else `other`:
+/* Returns the value of a key in COUPLET_TEST_CUDA, or `other` without it:
  *     driver, count, major, kernels   as cpl_cuda_found has them
  *     cublaslt                        1: the file is looked for, as on a GPU
- *     take                            the memory that is taken so manieth is not to be had
- *     bytes                           memory of the device; else 2^40
- *     less                            what another program takes of it between a look and a take
- *     launch                          the kernel launched so manieth reads where it may not: what waits
- *                                     for it fails, and everything after it
- *     ecc                             the same by a fault of memory */
+ *     take                            number of the request for memory that fails
+ *     bytes                           memory of the device; the default is 2^40
+ *     less                            bytes that another program takes between a look and a take
+ *     launch                          number of the launch whose kernel reads outside its memory:
+ *                                     the next wait for it fails, and all later calls fail
+ *     ecc                             as launch, by a fault of memory */
 static long asked(const char *key, long other)
 {
     const char *text = getenv("COUPLET_TEST_CUDA");
@@ -140,7 +140,7 @@ extern "C" const char *cpl_vendor_wait(cpl_cuda *)
     return failed();
 }
 
-/* The failure of a kernel comes to light at what waits for it. */
+/* Counts a launch. A kernel's failure appears in the next wait for the kernel. */
 extern "C" const char *cpl_vendor_launched(cpl_cuda *)
 {
     const char *before = failed();
@@ -171,7 +171,7 @@ static float sum_of(cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b, int6
     return sum;
 }
 
-/* Refuses what a GPU's library refuses: operands of two types, BF16 of F32, shapes that do not fit. */
+/* Refuses what a GPU's library refuses: operands of two types, BF16 of F32, shapes that misfit. */
 static void check_product(cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb, cpl_tensor b,
                           float beta)
 {

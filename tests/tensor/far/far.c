@@ -13,15 +13,15 @@
 
 #include "base/arena.h"
 
-/* Of the sanitizers' run time, where the program has it. */
+/* The function of the sanitizers' run time, or NULL in a program without it. */
 extern void __sanitizer_print_stack_trace(void) __attribute__((weak));
 extern void __sanitizer_symbolize_pc(void *pc, const char *format, char *out, size_t size)
     __attribute__((weak));
 extern void __lsan_ignore_object(const void *object) __attribute__((weak));
 
-enum { CALLERS = 6, NOT_SET = 0xff }; /* as F32, BF16 or double NaN; as a whole number -1 */
+enum { CALLERS = 6, NOT_SET = 0xff }; /* a NaN as F32, BF16 or double; -1 as a whole number */
 
-/* Memory that was taken. */
+/* A block of memory that the backend has taken. */
 typedef struct block {
     char *at;   /* the address that tensors have */
     char *real; /* the memory */
@@ -34,18 +34,18 @@ typedef void run_fn(cpl_backend *be, const void *arguments);
 typedef struct work {
     struct work *next;
     run_fn *run;
-    cpl_backend be; /* the inner one as the operation is to see it */
+    cpl_backend be; /* the inner backend as the operation uses it */
     _Alignas(max_align_t) char arguments[];
 } work;
 
-/* Callers of get and sync that have waited. */
+/* The callers of a get or sync that has waited. */
 typedef struct wait {
     void *caller[CALLERS];
     int64_t count;
 } wait;
 
 typedef struct far_backend {
-    cpl_backend cpu; /* what runs the operations */
+    cpl_backend cpu; /* the backend that runs the operations */
     cpl_ops ops;
     bool late;
     block *blocks;
@@ -65,7 +65,7 @@ static void *grown(void *array, size_t count, size_t each)
     return array;
 }
 
-/* ---- addresses: of a range that nobody can reach, each given out once ---- */
+/* ---- addresses: each is given out once, from a range without access ---- */
 
 static const size_t range_bytes = (size_t)1 << 40;
 static char *range;
@@ -86,7 +86,7 @@ static void touched(int number, siginfo_t *info, void *context)
     if (at >= range && at < range + range_bytes)
         end_with("The host has read or written memory of the backend: use get or put "
                  "(tensor/ops.h).");
-    sigaction(number, &before_us, NULL); /* which meets the same fault again */
+    sigaction(number, &before_us, NULL); /* the earlier handler meets the fault when it repeats */
 }
 
 static void make_range(void)
@@ -95,7 +95,7 @@ static void make_range(void)
     CPL_ASSERT(range != MAP_FAILED);
 }
 
-/* Again and again, since cmocka has a handler for each test. */
+/* Installs the handler. Each test needs a call, since cmocka has a handler for each test. */
 static void watch_range(void)
 {
     const struct sigaction ours = {.sa_sigaction = touched, .sa_flags = SA_SIGINFO};
@@ -125,7 +125,7 @@ static block *block_at(const far_backend *f, const void *memory)
     return NULL;
 }
 
-/* The memory behind `bytes` at an address of tensors. */
+/* Returns the memory behind `bytes` at an address of tensors. */
 static void *real_memory(const far_backend *f, const void *at, size_t bytes)
 {
     const block *b = block_at(f, at);
@@ -138,7 +138,7 @@ static void *real_memory(const far_backend *f, const void *at, size_t bytes)
 
 /* ---- the queue ---- */
 
-/* The inner backend as an operation given now is to see it. */
+/* Returns the inner backend as an operation that is given now uses it. */
 static cpl_backend seen_now(const cpl_backend *be)
 {
     cpl_backend inner   = of(be)->cpu;
@@ -185,7 +185,7 @@ static void give_work(cpl_backend *be, run_fn *run, const void *arguments, size_
     f->last  = &w->next;
 }
 
-/* Tensors among the arguments of an operation get the addresses of their memory. */
+/* Gives the tensors among the arguments of an operation the addresses of their memory. */
 static void reach(const cpl_backend *be, cpl_tensor *const *tensors, int count)
 {
     for (int i = 0; i < count; i++)
@@ -193,7 +193,7 @@ static void reach(const cpl_backend *be, cpl_tensor *const *tensors, int count)
             real_memory(of(be), tensors[i]->storage, cpl_tensor_bytes(*tensors[i]));
 }
 
-#include "far_operations.inc" /* by make_operations.py */
+#include "far_operations.inc" /* written by make_operations.py */
 
 /* ---- waits ---- */
 
@@ -201,10 +201,10 @@ static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static wait *places;
 static size_t n_places;
 
-/* `caller`: where the operation returns to. */
+/* Records a wait. `caller`: the address to which the operation returns. */
 static void note_wait(void *caller)
 {
-    enum { OWN = 4 }; /* at most, of this file and of a sanitizer */
+    enum { OWN = 4 }; /* at most, frames of this file and of a sanitizer */
     void *all[OWN + CALLERS] = {0};
     int own                  = 0;
     const int there          = backtrace(all, OWN + CALLERS);
@@ -225,7 +225,7 @@ static void show(FILE *list, const wait *w)
 {
     for (int k = 0; k < CALLERS && w->caller[k]; k++) {
         char text[256] = "";
-        void *pc       = (char *)w->caller[k] - 1; /* the call, not what follows */
+        void *pc       = (char *)w->caller[k] - 1; /* the call, not the instruction after it */
         if (__sanitizer_symbolize_pc) __sanitizer_symbolize_pc(pc, "%f (%s:%l)", text, sizeof text);
         if (k == 0) fprintf(list, "%lld waits:\n", (long long)w->count);
         fprintf(list, "    %p %s\n", pc, text);

@@ -1,15 +1,16 @@
 /* far.h - the CPU's operations on memory that the host cannot reach, and later than they are given.
  *
- * Room:   tests/tensor. What a device with memory and a queue of its own does, on the CPU:
- *         far   Addresses of tensors are in a range without access. An operation is run on the memory
- *               that belongs to them. A read or write by anything else ends the program with
- *               a sentence and, in a build with sanitizers, the stack with files and lines. So does an
- *               operation on memory that this backend has not taken, or has been given back.
- *         late  far, and operations are queued, with copies of their arguments, until get, sync or give.
- *               Memory holds NaN until something is put there or an operation sets it.
- * Use:    in a program that is linked with the library couplet_far, cpl_backend_open makes these if
- *         COUPLET_TEST_BACKEND is "far" or "late", and that of a module if it is the module's path
- *         (tests/tensor/far/wrap.c). */
+ * Room:   tests/tensor. The backends do on the CPU what a device with its own memory and queue
+ *         does:
+ *         far   Addresses of tensors are in a range without access. An operation is run on the
+ *               memory that belongs to them. Any other read or write ends the program with a
+ *               sentence and, in a build with sanitizers, the stack with files and lines. So does
+ *               an operation on memory that this backend has not taken, or has been given back.
+ *         late  As far, and operations are queued, with copies of their arguments, until get, sync
+ *               or give. Memory holds NaN until something is put there or an operation sets it.
+ * Use:    A program that is linked with the library couplet_far gets these backends from
+ *         cpl_backend_open if COUPLET_TEST_BACKEND is "far" or "late", and the backend of a module
+ *         if the value is the module's path (tests/tensor/far/wrap.c). */
 #ifndef CPL_TENSOR_FAR_FAR_H
 #define CPL_TENSOR_FAR_FAR_H
 
@@ -20,14 +21,14 @@
 /* Makes the CPU backend *be far, with the same type of products and threads. */
 void cpl_backend_far(cpl_backend *be, bool late);
 
-/* Frees what cpl_backend_far has made, after cpl_backend_free; of any other backend: nothing. */
+/* Frees the memory of cpl_backend_far, after cpl_backend_free. Other backends stay unchanged. */
 void cpl_far_free(cpl_backend *be);
 
-/* Whether *be is one. */
+/* Returns whether *be was made by cpl_backend_far. */
 bool cpl_is_far(const cpl_backend *be);
 
-/* How often get and sync were called since the call before, on any of them. `list`, if there is one,
- * gets every place with its callers. */
+/* Returns how often get and sync were called on all these backends since the last call of this
+ * function. `list`, if not NULL, gets every place with its callers. */
 int64_t cpl_far_waits(FILE *list);
 
 #endif /* CPL_TENSOR_FAR_FAR_H */

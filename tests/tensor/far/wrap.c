@@ -1,5 +1,5 @@
-/* wrap.c - the backends of a program replaced as COUPLET_TEST_BACKEND says: by those of far.h, or, where it is
- * a path, by that of a module (tests/tensor/cuda).
+/* wrap.c - replaces the backends of a program by the one in COUPLET_TEST_BACKEND: a backend
+ * of far.h or, if the value is a path, the backend of a module (tests/tensor/cuda).
  *
  * The linker leads calls of cpl_x to __wrap_cpl_x, and calls of __real_cpl_x to cpl_x. */
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ void __wrap_cpl_backend_free(cpl_backend *be);
 void __real_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner);
 
-static void *module; /* the last one opened */
+static void *module; /* the module that was opened last */
 
 static cpl_status open_module(cpl_backend *be, const char *path, cpl_dtype compute, int n_threads)
 {
@@ -58,7 +58,7 @@ void __wrap_cpl_backend_free(cpl_backend *be)
     cpl_far_free(be);
 }
 
-/* Its checks read the memory, which they cannot here: the backend without them. */
+/* Makes the backend without checks: they read the memory, which the host cannot reach here. */
 void __wrap_cpl_backend_poison(cpl_backend *be, cpl_backend *inner)
 {
     if (cpl_is_far(inner) || (inner->name && !strcmp(inner->name, "cuda")))

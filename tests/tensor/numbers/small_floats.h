@@ -1,5 +1,5 @@
-/* small_floats.h - the small number formats of checkpoints as floats, one at a time: what the
- * operation `decode` is compared with. test_numbers.c compares them with their definitions.
+/* small_floats.h - the small number formats of checkpoints as floats, one number at a time. Tests
+ * compare the operation `decode` with them. test_numbers.c compares them with their definitions.
  *
  * Names:   the argument of each `x_to_f32` is the bit pattern of one value.
  * Source:  IEEE 754 for f16; OCP 8-bit and microscaling formats for f8, e8m0 and f4. */
@@ -8,7 +8,7 @@
 
 #include "tensor/numbers.h"
 
-/* Sign 1, exponent 5 (bias 15), mantissa 10; with subnormals, infinities and NaN. */
+/* Format: sign 1, exponent 5 (bias 15), mantissa 10, with subnormals, infinities and NaN. */
 static inline float f16_to_f32(uint16_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u;
@@ -21,8 +21,8 @@ static inline float f16_to_f32(uint16_t bits)
     return cpl_f32_from_bits(sign | wide << 23 | mantissa << 13);
 }
 
-/* The "fn" form: sign 1, exponent 4 (bias 7), mantissa 3; no infinities, 0x7f and 0xff are NaN,
- * the largest value is 448. */
+/* Format: the "fn" form with sign 1, exponent 4 (bias 7), mantissa 3. It has no infinities, 0x7f
+ * and 0xff are NaN, and the largest value is 448. */
 static inline float f8_e4m3_to_f32(uint8_t bits)
 {
     uint32_t sign = (uint32_t)(bits & 0x80u) << 24, exponent = bits >> 3 & 15u;
@@ -35,20 +35,20 @@ static inline float f8_e4m3_to_f32(uint8_t bits)
     return cpl_f32_from_bits(sign | (exponent + (127u - 7u)) << 23 | mantissa << 20);
 }
 
-/* Sign 1, exponent 5 (bias 15), mantissa 2: the upper byte of an f16. */
+/* Format: sign 1, exponent 5 (bias 15), mantissa 2. The byte is the upper byte of an f16. */
 static inline float f8_e5m2_to_f32(uint8_t bits)
 {
     return f16_to_f32((uint16_t)(bits << 8));
 }
 
-/* A power of two, 2^(bits - 127); 0xff is NaN; neither sign nor zero. */
+/* Returns a power of two, 2^(bits - 127), or NaN for 0xff. The format has neither sign nor zero. */
 static inline float e8m0_to_f32(uint8_t bits)
 {
     if (bits == 0xff) return cpl_f32_from_bits(0x7fc00000u);
-    return bits ? cpl_f32_from_bits((uint32_t)bits << 23) : 0x1p-127f; /* the first is subnormal */
+    return bits ? cpl_f32_from_bits((uint32_t)bits << 23) : 0x1p-127f; /* 2^-127 is subnormal */
 }
 
-/* E2M1 in the low four bits; the upper four are ignored. */
+/* Reads E2M1 from the low four bits and ignores the upper four. */
 static inline float f4_to_f32(uint8_t bits)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};

@@ -17,8 +17,8 @@ enum { BLOCK = 32, BLOCK_BYTES = 34 };
 
 /* ---- f16 ---- */
 
-/* Of two neighbouring patterns the one nearer to `value`, the even one if both are as near; the
- * pattern of infinity counts as 2^16. */
+/* Returns `below` or its upper neighbour, whichever is nearer to `value`; the even pattern if both
+ * are as near. The pattern of infinity counts as 2^16. */
 static uint16_t nearest(float value, uint16_t below)
 {
     const uint16_t above = (uint16_t)(below + 1);
@@ -148,7 +148,7 @@ TEST(what_a_format_cannot_hold)
     assert_true(cpl_encode_knows(CPL_FORMAT_Q8_0) && !cpl_encode_knows(CPL_FORMAT_Q4_K));
 }
 
-/* The inverse of the scale overflows: zeros, not the undefined integers of an infinite product. */
+/* The inverse of the scale overflows. The result is zeros, not integers of an infinite product. */
 TEST(tiny_numbers_become_zero)
 {
     float in[BLOCK] = {1e-37f, -1e-40f, 1e-45f};

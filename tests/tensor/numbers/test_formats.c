@@ -1,10 +1,12 @@
 /* test_formats.c - stored numbers and their factors, at every instruction set of this processor.
  *
- * Method: all comparisons are of bits, any NaN being equal to any other. Plain formats are held to
- * small_floats.h number by number (which test_numbers holds to the definitions), GGUF's to vectors
- * of the Python package gguf (golden/formats/make_formats.py), factors to products in double, which
- * are exact before they are rounded. Stored bytes begin at odd addresses and end with their
- * allocation, so that the sanitizers see a step beyond and an access that wants alignment. */
+ * Method: all comparisons are of bits. Any NaN equals any other NaN. Plain formats are compared
+ *         number by number with small_floats.h, which test_numbers compares with the definitions.
+ *         GGUF's formats are compared with vectors of the Python package gguf
+ *         (golden/formats/make_formats.py). Factors are compared with products in double, which are
+ *         exact before they are rounded. Stored bytes begin at odd addresses and end with their
+ *         allocation, so that the sanitizers see a read beyond the end and an access that needs
+ *         alignment. */
 #include <signal.h>
 
 #include "tensor/golden.h"
@@ -37,7 +39,7 @@ static const float *decoded(cpl_format format, const void *bytes, cpl_decode_sha
     return cpl_f32(out);
 }
 
-/* The first numbers, one behind the other. */
+/* Returns the first `count` numbers, decoded in order. */
 static const float *decoded_all(cpl_format format, const void *bytes, int64_t count)
 {
     return decoded(format, bytes, (cpl_decode_shape){1, count, 0, 0, 1});
@@ -60,7 +62,7 @@ TEST(test_names_and_sizes)
 
 /* ---- plain formats ---- */
 
-/* Number `index` of `bytes`, by small_floats.h. */
+/* Returns number `index` of `bytes`, decoded by small_floats.h. */
 static float plain(cpl_format format, const uint8_t *bytes, int64_t index)
 {
     const int64_t size = cpl_format_block_bytes(format);
@@ -106,7 +108,7 @@ static void check_plain(cpl_format format, const uint8_t *bytes, cpl_decode_shap
     }
 }
 
-/* By rows, every other number, by columns, and every other of a column's. */
+/* Decodes rows, every other number, columns, and every other number of a column. */
 static void check_patterns(cpl_format format, const uint8_t *bytes, int64_t count, int64_t side)
 {
     check_plain(format, bytes, (cpl_decode_shape){1, count, 0, 0, 1});
@@ -178,7 +180,7 @@ TEST(test_shapes)
 
 TEST(test_f4_pairs)
 {
-    const cpl_decode_shape s = {3, 5, 2, 8, 1}; /* ends inside a pair */
+    const cpl_decode_shape s = {3, 5, 2, 8, 1}; /* rows end inside a pair */
     uint8_t *all = new_bytes(256), *some = random_bytes(1 + 8 + 3);
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)i;
     const float *got = decoded_all(CPL_FORMAT_F4_PAIR, all, 512);
@@ -192,7 +194,7 @@ TEST(test_f4_pairs)
     }
 }
 
-/* Element 8j + t of a row is nibble t of word j, less 8. */
+/* Returns element 8j + t of a row: nibble t of word j, less 8. */
 static float int4(const uint8_t *words, int64_t index)
 {
     uint32_t word;
@@ -202,7 +204,7 @@ static float int4(const uint8_t *words, int64_t index)
 
 TEST(test_int4_words)
 {
-    const cpl_decode_shape s = {4, 13, 8, 24, 1}; /* ends inside a word */
+    const cpl_decode_shape s = {4, 13, 8, 24, 1}; /* rows end inside a word */
     uint8_t *all = new_bytes(256), *some = random_bytes((1 + 3 * 3 + 2) * 4);
     for (int i = 0; i < 256; i++) all[i] = (uint8_t)(i * 37);
     const float *got = decoded_all(CPL_FORMAT_INT4_WORD, all, 512);
@@ -220,7 +222,7 @@ static uint8_t *golden_bytes(const cpl_safetensors *file, const cpl_safetensors_
     return bytes;
 }
 
-/* got [rows, size] against the blocks first, first + step, ... of the numbers wanted. */
+/* Compares got [rows, size] with the blocks first, first + step, ... of the numbers wanted. */
 static void check_blocks(cpl_format format, const float *got, const float *want, int64_t rows,
                          int64_t first, int64_t step)
 {
@@ -277,8 +279,9 @@ static void check_scale(const float *numbers, const float *factors, cpl_scale_sh
     }
 }
 
-/* fp8 [19,37] in blocks of 8 x 16: the last are partial in both directions. The factors are F32
- * and, as also met, BF16. Then one factor a row, and one for all. */
+/* Scales fp8 [19,37] in blocks of 8 x 16, of which the last are partial in both directions. The
+ * factors are F32 and, as checkpoints also have them, BF16. Then there is one factor a row, and one
+ * for all. */
 TEST(test_fp8_factors)
 {
     static const cpl_scale_shape pieces[] = {
@@ -294,7 +297,7 @@ TEST(test_fp8_factors)
     check_scale(numbers, decoded_all(CPL_FORMAT_BF16, low.storage, 9), pieces[1]);
 }
 
-/* [6,20] in groups of 8: three words a row, the last half full. */
+/* Scales [6,20] in groups of 8: a row has three words, the last of them half full. */
 TEST(test_int4_factors)
 {
     uint8_t *words = random_bytes(6 * 3 * 4);
@@ -308,8 +311,8 @@ TEST(test_int4_factors)
                 (cpl_scale_shape){2, 20, 3, 1, 8, 3});
 }
 
-/* [5,96] in groups of 32, against 2^(e - 127) put together by ldexp. Powers over the whole range,
- * so that products are subnormal, and infinite, too. */
+/* Compares [5,96] in groups of 32 with 2^(e - 127) made by ldexp. The powers cover the whole range,
+ * so that products are also subnormal and infinite. */
 TEST(test_mxfp4_factors)
 {
     enum { ROWS = 5, COLS = 96, GROUPS = COLS / 32 };

@@ -1,7 +1,7 @@
 /* test_numbers.c - every bit pattern of every small format against its definition.
  *
  * Method: the oracle takes sign, exponent and mantissa apart and puts the value together with
- * ldexp in double. Comparison is of bits, so that -0 and 0 differ; any NaN equals any NaN. */
+ * ldexp in double. Comparison is of bits, so that -0 and 0 differ. Any NaN equals any NaN. */
 #include "tensor/numbers/small_floats.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "base/rng.h"
 #include "check.h"
 
-/* The value of a format with `e` exponent and `m` mantissa bits. `ieee`: the largest exponent is
- * infinity and NaN; otherwise only the very largest magnitude is NaN. */
+/* Returns the value of a format with `e` exponent and `m` mantissa bits. `ieee`: the largest
+ * exponent is infinity and NaN. Otherwise only the largest magnitude is NaN. */
 static double oracle(unsigned bits, int e, int m, bool ieee)
 {
     int bias = (1 << (e - 1)) - 1, exponent = (int)(bits >> m) & ((1 << e) - 1);
@@ -52,13 +52,13 @@ TEST(eight_bits_and_four)
     assert_true(isinf(f8_e5m2_to_f32(0x7c)));
 }
 
-/* The nearest bf16 by comparing distances in double, the even one of two equally near. */
+/* Returns the nearest bf16 by distances in double, or the even bf16 of two equally near. */
 static uint16_t nearest(float value)
 {
     uint16_t below = (uint16_t)(cpl_f32_bits(value) >> 16), above = (uint16_t)(below + 1);
     double exact = (double)value, low = oracle(below, 8, 7, true), high = oracle(above, 8, 7, true);
     if (isinf(low)) return below;
-    if (isinf(high)) high = copysign(ldexp(1, 128), high); /* as if the exponents went on */
+    if (isinf(high)) high = copysign(ldexp(1, 128), high); /* as if the range went on */
     double to_low = fabs(exact - low), to_high = fabs(high - exact);
     if (to_low != to_high) return to_low < to_high ? below : above;
     return below & 1 ? above : below;

@@ -1,13 +1,13 @@
-/* The vector-ready functions of tensor/cpu/simd.h, as this test's own instruction set has them. */
+/* The vector-ready functions of tensor/cpu/simd.h, in the instruction set of this test. */
 #include "tensor/cpu/simd.h"
 
 #include <math.h>
 
 #include "check.h"
 
-static const double RELATIVE = 2e-7; /* what simd.h promises of exp */
+static const double RELATIVE = 2e-7; /* the bound that simd.h promises for exp */
 
-/* Every 37th float whose exponential is a normal number. */
+/* Checks every 37th float whose exponential is a normal number. */
 TEST(test_exp_is_accurate)
 {
     const uint32_t largest = cpl_f32_bits(88.7f);
@@ -21,7 +21,7 @@ TEST(test_exp_is_accurate)
     assert_near(worst, 0, RELATIVE);
 }
 
-/* Below the normal numbers the step is 2^-149, and one of them may be lost to rounding twice. */
+/* Below the normal numbers the step is 2^-149. Two roundings may lose one step. */
 TEST(test_exp_of_tiny_results)
 {
     for (float x = -87.3f; x > -110; x -= 0.01f)
@@ -40,7 +40,7 @@ TEST(test_largest)
 {
     float x[67];
     for (int n = 0; n <= 67; n++) {
-        for (int at = 0; at < n; at++) { /* the largest at every place */
+        for (int at = 0; at < n; at++) { /* the largest number at every place */
             for (int i = 0; i < n; i++) x[i] = i == at ? -1.0f : -2.0f - (float)i;
             assert_true(cpl_largest(x, n) == -1.0f);
         }

@@ -1,9 +1,9 @@
-/* poison_check.c - what the wrapped operations check and fill. See poison.h. */
+/* poison_check.c - the checks and fills of the wrapped operations. See poison.h. */
 #include "tensor/poison/poison.h"
 
 #include <string.h>
 
-/* As F32, BF16 or double this is NaN; as a whole number -1. */
+/* The byte of poison: a NaN as F32, BF16 or double, and -1 as a whole number. */
 enum { POISON = 0xff };
 
 cpl_backend cpl_poison_begin(const cpl_backend *be)

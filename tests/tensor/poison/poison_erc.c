@@ -1,6 +1,6 @@
-/* poison_erc.c - the coupling loss and the responses of experts. What the phases of a loss set is
- * NaN before they set it. A job's scratch lives from its first phase to its last, so that only the
- * first fills it. */
+/* poison_erc.c - the coupling loss and the responses of experts. The outputs of a loss's phases are
+ * NaN before the phases set them. A job's scratch lives from its first phase to its last, so that
+ * only the first phase fills it. */
 #include "tensor/poison/poison.h"
 
 void cpl_poison_erc_nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor R)
@@ -22,7 +22,7 @@ void cpl_poison_erc_noise(cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl
     CPL_POISON_CALL(erc.noise, delta, eps, key, draw);
 }
 
-/* The inner backend as it is: its scratch is not to be touched between the phases. */
+/* Returns the inner backend unchanged: its scratch must not be touched between the phases. */
 static cpl_backend within(const cpl_backend *be)
 {
     cpl_backend inner   = *cpl_poison_inner(be);

@@ -74,7 +74,7 @@ void cpl_poison_attention(cpl_backend *be, cpl_tensor out, cpl_tensor lse, cpl_t
     CPL_POISON_CALL(attention, out, lse, q, k, v, doc_start, shape);
 }
 
-/* Segments lie in q and in key_row, and share no row of either. */
+/* Asserts that segments lie in q and in key_row, and share no row of either. */
 static void check_segments(cpl_tensor q, cpl_segments segments)
 {
     const cpl_segment *list = (const cpl_segment *)(void *)cpl_i32(segments.at);
@@ -89,7 +89,7 @@ static void check_segments(cpl_tensor q, cpl_segments segments)
     CPL_ASSERT(row <= cpl_tensor_rows(q) && key <= cpl_tensor_count(segments.key_row));
 }
 
-/* Rows of out outside of all segments keep what they have, so it is not filled first. */
+/* Rows of out outside of all segments keep their numbers, so that out is not filled first. */
 void cpl_poison_attention_segments(cpl_backend *be, cpl_tensor out, cpl_tensor q, cpl_tensor k,
                                    cpl_tensor v, cpl_segments segments)
 {
@@ -136,7 +136,7 @@ void cpl_poison_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_tensor dk
 
 /* ---- experts ---- */
 
-/* r: width of what the gates are multiplied with. */
+/* Checks the matrices of experts. r: width of the gates' input. */
 static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d, int64_t r)
 {
     cpl_poison_is_float(w.w_gate);
@@ -148,7 +148,7 @@ static void check_matrices(cpl_expert_weights w, int64_t n, int64_t D, int64_t d
     cpl_poison_fits(w.w_down, w.w_gate.dtype, n * d, D);
 }
 
-/* Checks `hidden`, which may be none, and returns the width of the gates' input. */
+/* Checks `hidden`, which may be absent, and returns the width of the gates' input. */
 static int64_t check_hidden(const cpl_backend *be, cpl_tensor hidden, int64_t T, int64_t n,
                             int64_t d)
 {
@@ -181,7 +181,7 @@ void cpl_poison_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate, cpl_tens
     CPL_POISON_CALL(experts, y, gate, up, x, hidden, weight, plan, w);
 }
 
-/* gate and up are worth nothing afterwards, and are made to look it. */
+/* The contents of gate and up are undefined afterwards, so that they are poisoned. */
 void cpl_poison_experts_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dhidden,
                                  cpl_tensor dweight, cpl_expert_weights dw, cpl_tensor dy,
                                  cpl_tensor gate, cpl_tensor up, cpl_tensor x, cpl_tensor hidden,

@@ -34,7 +34,7 @@ void cpl_poison_rms_norm_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dwe
     CPL_POISON_CALL(rms_norm_backward, dx, dweight, dy, x, weight, inv, beta);
 }
 
-/* y is poisoned unless it is x itself; a part of x it must not be. */
+/* Poisons y unless it is x itself. y must not be a part of x. */
 static void poison_unless_same(const cpl_backend *be, cpl_tensor y, cpl_tensor x)
 {
     cpl_poison_activation(be, x, cpl_tensor_rows(x), cpl_tensor_cols(x));
