@@ -1,5 +1,5 @@
 /* couplet_case.h - a case of the coupling loss as a trainer gives it to couplet.h: matrices by
- * pointers, gradients, and parts of M. All of it lasts until release_all. */
+ * pointers, gradients, and parts of M. The arrays last until release_all. */
 #ifndef CPL_TESTS_MODEL_COUPLET_CASE_H
 #define CPL_TESTS_MODEL_COUPLET_CASE_H
 
@@ -41,7 +41,7 @@ static inline trainer trainer_of(const erc_case *c)
     return t;
 }
 
-/* Everything wanted, for the experts from `first` on. */
+/* Returns a call that asks for every output, for the experts from `first` on. */
 static inline cpl_erc erc_of(trainer *t, int64_t first)
 {
     const erc_case *c = t->c;

@@ -1,5 +1,5 @@
-/* erc_case.h - one reference case of tests/golden/erc in memory (its README says what is in it),
- * for the tests of the coupling loss and of the public interface. Its arrays last until
+/* erc_case.h - one reference case of tests/golden/erc in memory (the README there lists its
+ * contents), for the tests of the coupling loss and of the public interface. Its arrays last until
  * release_all. */
 #ifndef CPL_TESTS_MODEL_ERC_CASE_H
 #define CPL_TESTS_MODEL_ERC_CASE_H
@@ -16,7 +16,7 @@ typedef struct erc_case {
     double alpha, weight;
     int activation; /* 0 ... 4 as cpl_erc_activation */
     bool noise;
-    double nearest_kink; /* relative; infinite where there is none */
+    double nearest_kink; /* relative; infinite without a kink */
     double loss;
     float *R, *delta, *eps, *M; /* delta: NULL without noise */
     float *w[3], *dw[3], *dR;   /* gate, up, down; NULL where the case has none */
@@ -41,8 +41,8 @@ static inline int erc_activation_of(const char *word)
     return -1;
 }
 
-/* The tensors of the case `c`, whose sizes are set. Their names in the file are PREFIX, "" or
- * "NAME.", and those of tests/golden/erc. */
+/* Reads the tensors of the case `c`, whose sizes are set. Their names in the file are PREFIX, "" or
+ * "NAME.", and the names of tests/golden/erc. */
 static inline void erc_case_read(erc_case *c, const cpl_safetensors *file, const char *prefix)
 {
     const int64_t router = c->n * c->d, expert = c->n * c->D * c->d;
@@ -105,10 +105,10 @@ static inline void erc_for_all_cases(void (*check)(const erc_case *c))
     json_decref(list);
 }
 
-/* Relative, per tensor: sums of at most some thousand f32 products, each rounded once. */
+/* Relative tolerance of a tensor: sums of at most some thousand f32 products, each rounded once. */
 static const double ERC_F32_TOLERANCE = 2e-6;
 
-/* norm(got - ref) and norm(ref); a reference that is absent is zero. */
+/* Sets norm(got - ref) and norm(ref). A reference that is absent is zero. */
 static inline void erc_difference(double *off, double *norm, const float *got, const float *ref,
                                   int64_t count)
 {
@@ -122,7 +122,7 @@ static inline void erc_difference(double *off, double *norm, const float *got, c
     *norm = sqrt(*norm);
 }
 
-/* Relative per tensor; absolute (1e-6) where the reference is smaller than 1e-10. */
+/* Compares relatively, or absolutely (1e-6) where the reference is smaller than 1e-10. */
 static inline void erc_assert_close(const char *name, const char *what, const float *got,
                                     const float *ref, int64_t count, double relative)
 {
@@ -132,7 +132,7 @@ static inline void erc_assert_close(const char *name, const char *what, const fl
     if (!(off <= bound)) fail_msg("%s: %s is off by %.3g of %.3g", name, what, off, norm);
 }
 
-/* eps, M, the weighted loss and all gradients as the reference has them. */
+/* Asserts that eps, M, the weighted loss and all gradients equal the reference. */
 static inline void erc_assert_reference(const erc_case *c, const float *eps, const float *M,
                                         double loss, const float *dR, float *const dw[3])
 {

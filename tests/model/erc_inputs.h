@@ -1,5 +1,5 @@
-/* erc_inputs.h - random router rows, noise and experts for tests of the coupling loss. They last
- * until release_all. */
+/* erc_inputs.h - random router rows, noise and experts for tests of the coupling loss. The arrays
+ * last until release_all. */
 #ifndef CPL_TESTS_MODEL_ERC_INPUTS_H
 #define CPL_TESTS_MODEL_ERC_INPUTS_H
 
@@ -11,8 +11,8 @@ typedef struct erc_inputs {
     double *R, *delta, *w[3]; /* R, delta [n,d]; w: gate [n,D,d], up [n,D,d], down [n,d,D] */
 } erc_inputs;
 
-/* Random numbers that f32 holds exactly; `tilt` times its own router row is added to every row of
- * an expert's gate and up. */
+/* Returns random numbers that f32 holds exactly. `tilt` times its own router row is added to every
+ * row of an expert's gate and up. */
 static inline erc_inputs erc_inputs_random(int n, int d, int D, int activation, double alpha,
                                            double tilt, uint64_t seed)
 {

@@ -15,7 +15,7 @@ typedef struct erc_outcome {
     double loss;
 } erc_outcome;
 
-/* `count` numbers until release_all, copied from `from`; zeros if that is NULL. */
+/* Returns `count` numbers, a copy of `from` or zeros if it is NULL, that last until release_all. */
 static inline float *erc_floats_of(int64_t count, const float *from)
 {
     float *x = take((size_t)count * sizeof *x);
@@ -28,7 +28,7 @@ static inline cpl_tensor erc_cube(const float *x, int64_t a, int64_t b, int64_t 
     return cpl_tensor_3d((void *)(uintptr_t)x, CPL_F32, a, b, c);
 }
 
-/* A poisoned backend: outputs and scratch hold NaN before every operation. */
+/* Returns a poisoned backend: outputs and scratch hold NaN before every operation. */
 static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_dtype compute,
                                       int n_threads)
 {
@@ -41,7 +41,7 @@ static inline cpl_backend erc_backend(const erc_case *c, cpl_backend *cpu, cpl_d
     return be;
 }
 
-/* The loss, and what the phases exchange: `numbers` has room for 3 n. */
+/* Sets outputs for the loss and for what the phases exchange. `numbers` has room for 3 n. */
 static inline void erc_phases_into(cpl_coupling_outputs *out, double *loss, float *numbers,
                                    int64_t n)
 {
@@ -56,7 +56,7 @@ static inline cpl_expert_weights erc_mirrored(cpl_backend *be, cpl_expert_weight
                                 mirrored(be, w.w_down)};
 }
 
-/* cpl_coupling on the arrays of a case and of `out`. */
+/* Runs cpl_coupling on the arrays of a case and of `out`. */
 static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_case *c,
                           const cpl_erc_settings *erc, const cpl_coupling_noise *noise)
 {
@@ -75,7 +75,7 @@ static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_c
     mirrors_end(be);
 }
 
-/* Runs the loss on a case, whose delta the noise may replace; gradients are added to zeros. */
+/* Runs the loss on a case, whose delta the noise may replace. Gradients are added to zeros. */
 static inline erc_outcome erc_run_with(const erc_case *c, cpl_erc_settings erc,
                                        cpl_coupling_noise noise, cpl_dtype compute, int n_threads,
                                        bool backward)
@@ -109,7 +109,7 @@ static inline erc_outcome erc_run_with(const erc_case *c, cpl_erc_settings erc,
     return o;
 }
 
-/* With the noise of the case, this proxy and this gradient. */
+/* Runs the loss with the noise of the case, this proxy and this gradient. */
 static inline erc_outcome erc_run_as(const erc_case *c, cpl_erc_proxy proxy,
                                      cpl_erc_gradient gradient, cpl_dtype compute, int n_threads,
                                      bool backward)
@@ -129,7 +129,7 @@ static inline erc_outcome erc_run(const erc_case *c, cpl_dtype compute, int n_th
     return erc_run_as(c, CPL_PROXY_ROW, CPL_ERC_TO_BOTH, compute, n_threads, backward);
 }
 
-/* With noise drawn for `step`: delta comes back in the outcome. The loss is the mean over draws. */
+/* Runs the loss, the mean over draws, with noise drawn for `step`. The outcome holds delta. */
 static inline erc_outcome erc_run_drawn(const erc_case *c, int64_t draws, uint64_t step)
 {
     const cpl_erc_settings erc     = {.activation = c->activation, .draws = draws};
@@ -139,7 +139,7 @@ static inline erc_outcome erc_run_drawn(const erc_case *c, int64_t draws, uint64
     return o;
 }
 
-/* A case made of random numbers; what it should give is not filled in. */
+/* Returns a case made of random numbers, without its expected results. */
 static inline erc_case erc_case_of(const erc_inputs *o, const char *name)
 {
     erc_case c   = {.name = name, .n = o->n, .d = o->d, .D = o->D, .alpha = o->alpha, .weight = 1};

@@ -1,5 +1,5 @@
 /* test_aux_losses.c - load balancing and z-loss of one layer against the reference, with their
- * gradients; balancing by biases. */
+ * gradients, and balancing by biases. */
 #include "model/aux_losses.h"
 
 #include "io/json.h"
@@ -10,7 +10,7 @@ static const double LIMIT = 1e-5; /* PyTorch in plain f32 stays below it in all 
 
 static const cpl_routing softmax = {0};
 
-/* Of the test's memory; operations are given `mirrored` ones. */
+/* One layer's routing in the test's memory. Operations get `mirrored` tensors. */
 typedef struct routed {
     cpl_tensor logits, probs, lse, expert, weight, counts, mean_prob, z, entropy, dlogits, dweight;
 } routed;
@@ -23,7 +23,7 @@ static routed mirrored_routed(cpl_backend *be, const routed *r)
     return m;
 }
 
-/* Its tensors last until release_all. */
+/* Returns a routing whose tensors last until release_all. */
 static routed new_routed(int64_t t, int64_t n, int64_t k)
 {
     return (routed){.logits    = new_tensor(CPL_F32, t, n),
@@ -52,7 +52,7 @@ static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t,
     return r;
 }
 
-/* Relative to the norm of the reference; absolute (1e-6) if that is below 1e-10. */
+/* Compares relative to the reference's norm, or absolutely (1e-6) if that is below 1e-10. */
 static void compare(const cpl_safetensors *file, const char *name, cpl_tensor got)
 {
     const double *want = golden_doubles(file, name);
@@ -139,7 +139,7 @@ static double busiest(const float *counts, int64_t n)
     return most * (double)n / all;
 }
 
-/* Logits that favour the first experts, the same preference in every batch, other noise. */
+/* Sets logits that favour the first experts, equally in every batch, with other noise. */
 static void skewed(cpl_tensor logits, uint64_t step)
 {
     const cpl_rng_key key = {.seed = 5, .stream = CPL_STREAM_TEST, .step = step};
@@ -150,8 +150,8 @@ static void skewed(cpl_tensor logits, uint64_t step)
     }
 }
 
-/* A router that sends nearly all to a few experts is evened out by the biases alone, while what the
- * chosen weigh stays a matter of their scores. */
+/* A router sends nearly all tokens to a few experts. The biases alone even it out, while the
+ * weights of the chosen experts depend on the scores alone. */
 TEST(biases_even_out_a_skewed_router)
 {
     enum { TOKENS = 256, N = 16, K = 2, STEPS = 1500, LAST = 50 };
@@ -159,7 +159,7 @@ TEST(biases_even_out_a_skewed_router)
     cpl_work work = {.n_tokens = TOKENS, .n_experts = N, .top_k = K, .training = true};
     routed r      = new_routed(TOKENS, N, K);
     float bias[N] = {0};
-    float late[N] = {0}; /* loads of the last steps together: of one alone chance has a part */
+    float late[N] = {0}; /* loads of the last steps together: a single load has a part of chance */
     double first  = 0;
     assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 2));
     assert_ok(cpl_backend_reserve(&be, &work));
@@ -177,7 +177,7 @@ TEST(biases_even_out_a_skewed_router)
         for (int64_t e = 0; e < N && step >= STEPS - LAST; e++) late[e] += cpl_f32(counts)[e];
     }
     mirrors_read(&be);
-    assert_true(first > 4); /* two of sixteen have more than half of all */
+    assert_true(first > 4); /* two of sixteen experts have more than half of all loads */
     assert_true(busiest(late, N) < 1.1);
     for (int64_t i = 0; i < TOKENS * K; i++)
         assert_near((double)cpl_f32(r.weight)[i],

@@ -25,7 +25,7 @@ TEST(golden)
 
 /* ---- parts ---- */
 
-/* What an all-gather and an all-reduce would do. */
+/* Copies diagonals as an all-gather does. The next function sums as an all-reduce does. */
 static void exchange_diagonals(part *parts, int count)
 {
     for (int a = 0; a < count; a++)
@@ -43,7 +43,7 @@ static void exchange_violations(part *parts, int count, int64_t n)
     }
 }
 
-/* Experts cut at these places (expert parallelism); all gradients go to the same arrays. */
+/* Cuts the experts at these places (expert parallelism). All gradients go to the same arrays. */
 static void in_parts(const erc_case *c, const int64_t *cuts, int count)
 {
     trainer t = trainer_of(c);
@@ -74,7 +74,7 @@ TEST(expert_parallel)
     erc_for_all_cases(parts_of_a_case);
 }
 
-/* Rows split over replicas that hold every expert: one call each, losses and gradients summed. */
+/* Splits rows over replicas with every expert: one call each, losses and gradients summed. */
 static void rows_of_a_case(const erc_case *c)
 {
     if (c->n < 3) return;
@@ -98,7 +98,7 @@ TEST(rows_over_replicas)
 
 /* ---- matrices as trainers hold them ---- */
 
-/* Gate and up interleaved in one [2 D, d + 3] tensor an expert, and so their gradients. */
+/* Checks gate and up interleaved in one [2 D, d + 3] tensor an expert, and gradients alike. */
 static void fused_case(const erc_case *c)
 {
     if (!c->w[1] || c->activation == CPL_ERC_OUTPUT || c->n > 16) return;
@@ -132,7 +132,7 @@ TEST(fused_gate_and_up)
     erc_for_all_cases(fused_case);
 }
 
-/* bf16 matrices are what they are: the same as the same numbers in F32. */
+/* bf16 matrices give the results of the same numbers in F32. */
 static void bf16_case(const erc_case *c)
 {
     if (c->n > 16) return;
@@ -172,7 +172,7 @@ TEST(bf16_matrices)
     erc_for_all_cases(bf16_case);
 }
 
-/* Each output may be left out, and what is left is the same. */
+/* Each output may be left out, and the other outputs stay the same. */
 TEST(outputs_are_optional)
 {
     erc_inputs o = erc_inputs_random(6, 9, 5, 0, 0.8, 0.1, 1);

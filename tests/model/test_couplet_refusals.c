@@ -82,7 +82,7 @@ static void assert_not_a_number(const float *x, int64_t count)
     for (int64_t i = 0; i < count; i++) assert_true(isnan(x[i]));
 }
 
-/* One number of the router that is NaN makes every expert's gradient NaN and that row's, so that a
+/* A NaN in the router makes every expert's gradient and the gradient of its row NaN, so that a
  * check of the gradients finds it. */
 TEST(a_broken_router_shows_in_every_gradient)
 {
@@ -103,7 +103,7 @@ TEST(a_broken_router_shows_in_every_gradient)
     }
 }
 
-/* Not finite: no crash and no silence. */
+/* Numbers that are not finite neither crash the call nor stay unseen. */
 TEST(broken_numbers_show)
 {
     erc_inputs o         = erc_inputs_random(5, 8, 6, 0, 1, 0, 4);
@@ -144,8 +144,9 @@ TEST(memory)
         erc.gate_grad   = (cpl_erc_gradients){grad, d};
         erc.n_threads   = threads;
         assert_ok(cpl_erc_scratch(&erc, &bytes));
-        /* a thread: activations and their gradient; active proxies twice, their gradient, the sum;
-         * a packed strip. Together: proxies three times, delta, M, the own activations. */
+        /* A thread holds activations and their gradient, active proxies twice, their gradient, the
+         * sum, and a packed strip. All threads share three arrays of proxies, delta, M and the own
+         * activations. */
         const int64_t fixed = 96 * 256 + 4096, each = 2 * n * D + 4 * n * d + fixed;
         assert_true(bytes <= sizeof(float) * (size_t)(threads * each + 4 * n * d + 4 * n * n +
                                                       n * (D + 64) + fixed));

@@ -1,5 +1,5 @@
-/* test_couplet_threads.c - couplet.h in a program of many threads and processes: callers at once, which clang's
- * ThreadSanitizer watches in `make races`, and children of fork(). */
+/* test_couplet_threads.c - couplet.h in a program of many threads and processes: callers at once,
+ * which clang's ThreadSanitizer watches in `make races`, and children of fork(). */
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -25,7 +25,7 @@ static problem make_problem(void)
     return p;
 }
 
-/* One call with `n_threads`, and what came of it. */
+/* A call with `n_threads`, and its results. */
 typedef struct call {
     const problem *p;
     int n_threads;
@@ -53,7 +53,7 @@ static call call_of(const problem *p, int n_threads, uint32_t layer)
     return (call){.p = p, .n_threads = n_threads, .layer = layer, .t = trainer_of(&p->c)};
 }
 
-/* Bit for bit. */
+/* Returns whether the results are equal bit for bit. */
 static bool are_equal(const call *a, const call *b)
 {
     bool equal = a->loss == b->loss && !memcmp(a->t.dR, b->t.dR, sizeof(float) * N * D_MODEL) &&
@@ -94,7 +94,7 @@ TEST(callers_at_once_get_the_same_bits)
 
 /* ---- children of fork() ---- */
 
-/* The exit code of a child that does `work`; it is ended where it hangs. */
+/* Returns the exit code of a child that does `work`. A child that hangs is ended. */
 static int in_child(bool (*work)(void *context), void *context)
 {
     int status;
@@ -110,7 +110,7 @@ static int in_child(bool (*work)(void *context), void *context)
     return WEXITSTATUS(status);
 }
 
-/* context: what one thread finds in the parent. */
+/* Returns whether this process gets the parent's result. context: the call in the parent. */
 static bool finds_the_same(void *context)
 {
     const call *one = context;
@@ -124,7 +124,7 @@ static bool has_a_child_that_finds_the_same(void *context)
     return in_child(finds_the_same, context) == 0;
 }
 
-/* The parent's threads are not in the child, which computes with one, and so does its own child. */
+/* Without the parent's threads a child computes with one, and so does its own child. */
 TEST(a_child_computes_with_one_thread)
 {
     problem p = make_problem();

@@ -1,5 +1,5 @@
 /* test_coupling.c - the coupling loss against the reference values of PyTorch in float64 and
- * against what must hold for any input. erc/test_reference.c compares it with the plain loops. */
+ * against properties for any input. erc/test_reference.c compares it with the plain loops. */
 #include "model/coupling.h"
 
 #include "model/erc_run.h"
@@ -22,8 +22,8 @@ TEST(golden_f32)
     erc_for_all_cases(f32_case);
 }
 
-/* bf16 operands. All gradients count as one vector; where a hinge stands nearer to its kink than
- * such operands can tell, only the forward pass is compared. */
+/* Checks bf16 operands. All gradients count as one vector. If a hinge is nearer to its kink than
+ * bf16 operands can resolve, only the forward pass is compared. */
 static void bf16_case(const erc_case *c)
 {
     const int64_t expert = c->n * c->D * c->d;
@@ -49,14 +49,14 @@ TEST(golden_bf16)
     erc_for_all_cases(bf16_case);
 }
 
-/* ---- what must hold for any input ---- */
+/* ---- properties for any input ---- */
 
 static erc_inputs ordinary(double alpha)
 {
     return erc_inputs_random(9, 20, 12, 0, alpha, 0.05, 7);
 }
 
-/* Expert and router row p(i) in the place of i: M[i,j] becomes M[p(i),p(j)], bit for bit. */
+/* Expert and router row p(i) take the place of i: M[i,j] becomes M[p(i),p(j)], bit for bit. */
 TEST(permuting_experts_permutes_M)
 {
     erc_inputs o = ordinary(1.0), q = ordinary(1.0);
@@ -78,7 +78,7 @@ TEST(permuting_experts_permutes_M)
             assert_near(y.dR[i * d + k], x.dR[(i * 4 + 2) % n * d + k], 1e-6);
 }
 
-/* Powers of two: exact, so M and loss scale exactly, and over a range that squares would leave. */
+/* Powers of two scale M and the loss exactly, over a range that squares would leave. */
 TEST(scaling_R_scales_M)
 {
     erc_inputs o = ordinary(0.8);
@@ -152,7 +152,7 @@ TEST(drawn_noise_keeps_the_nearest_centre)
     }
 }
 
-/* Two draws are the mean of two losses with different noise, the first being that of one draw. */
+/* The loss of two draws is the mean of two losses. The first of them is the loss of one draw. */
 TEST(draws_are_averaged)
 {
     erc_inputs o    = ordinary(0.9);

@@ -1,5 +1,5 @@
-/* test_exchange.c - tokens that travel to the ranks of their experts: bytes and memory are those
- * that are predicted from the counts, on ranks as threads. */
+/* test_exchange.c - tokens that travel to the ranks of their experts: bytes and memory equal the
+ * prediction from the counts, on ranks as threads. */
 #include "model/exchange.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { T = 16, K = 2, N = 8, D_MODEL = 16, D_EXPERT = 8, LAYERS = 2, MOST = 4 };
 
-/* Who chooses what: every rank's experts as many tokens, or rank 0's all that is possible. */
+/* The choices of tokens: as many for every rank's experts, or all that is possible for rank 0's. */
 typedef enum choice { BALANCED, TO_THE_FIRST } choice;
 
 typedef struct rank_job {
@@ -19,7 +19,7 @@ typedef struct rank_job {
     cpl_dtype compute;
     choice choice;
     bool starves;            /* one allocation of the exchange fails */
-    cpl_status status, kept; /* of the exchange, of the group */
+    cpl_status status, kept; /* status of the exchange, of the group */
     int64_t sent;            /* bytes to other ranks */
     size_t bytes, scratch;
 } rank_job;
@@ -37,7 +37,7 @@ static int32_t chosen(choice how, int64_t token, int64_t k)
     return (int32_t)(how == BALANCED ? (token * K + k) % N : k);
 }
 
-/* Weights are zero: only what travels is looked at. */
+/* Runs the layers with zero weights: the test checks only the messages. */
 static void run_layers(rank_job *job, cpl_exchange *x, cpl_backend *be, cpl_tensor_arena *arena)
 {
     const int64_t n_local = N / job->size;
@@ -88,7 +88,7 @@ static cpl_status exchange(rank_job *job, cpl_group *world)
         if (world->rank == 0) cpl_alloc_fail_at(1);
     }
     run_layers(job, x, &be, &arena);
-    /* As the heartbeats do when the rank that failed ends. */
+    /* The heartbeats do this when the rank that failed ends. */
     if (cpl_exchange_status(x) != CPL_OK) cpl_thread_ranks_fail(world);
     cpl_group_barrier(world);
     job->kept               = cpl_group_status(world);
@@ -116,7 +116,7 @@ static void run_all(rank_job *jobs, int size, cpl_dtype compute, choice how, boo
     cpl_thread_ranks_run(size, run_rank, jobs, sizeof *jobs);
 }
 
-/* `rows` came in every layer; `away` of this rank's left it and `here` of those were of others. */
+/* Checks that `rows` came in every layer, `here` from other ranks, and that `away` rows left. */
 static void check_rank(const rank_job *job, int64_t rows, int64_t away, int64_t here)
 {
     cpl_backend be;
@@ -147,8 +147,8 @@ TEST(takes_what_is_predicted)
         }
 }
 
-/* The rank takes part in nothing any more, so that the others do not receive what is meant for
- * something else; they end too. */
+/* The rank joins no further collective, so that the others do not receive messages that are meant
+ * for another one. The other ranks end too. */
 TEST(a_rank_without_memory_ends_all)
 {
     rank_job jobs[MOST];

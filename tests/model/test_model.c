@@ -1,5 +1,5 @@
-/* test_model.c - the whole model's properties: threads, documents, order of sequences, unset
- * memory, the same start for the same seed, and that it learns one batch by heart. (Every gradient
+/* test_model.c - properties of the whole model: threads, documents, order of sequences, unset
+ * memory, the same start for the same seed, and learning of one batch by heart. (Every gradient
  * against PyTorch: tests/train/test_golden.c. The cache: tests/infer/test_generate.c.) */
 #include "model/model.h"
 
@@ -10,12 +10,12 @@
 
 enum { B = 2, S = 12, T = B * S };
 
-/* Forward and backward passes over [B,S] and what comes out. */
+/* Forward and backward passes over [B,S], and their results. */
 typedef struct world {
     cpl_model_settings config;
     cpl_backend cpu, poison, *be;
     cpl_model model;
-    cpl_optimizer run; /* gradients */
+    cpl_optimizer run; /* it holds the gradients */
     cpl_tensor_arena arena;
     cpl_pass pass;
     float logits[T * 37];
@@ -110,7 +110,7 @@ static cpl_model_settings variant_of(int variant)
     return c;
 }
 
-/* Of all gradients together, the distance of a to b over the norm of b. */
+/* Returns the distance of a to b over the norm of b, of all gradients together. */
 static double distance(const world *a, const world *b)
 {
     double difference = 0, reference = 0;
@@ -128,7 +128,7 @@ static double distance(const world *a, const world *b)
     return sqrt(difference / reference);
 }
 
-/* As near to F32 as products in bf16 alone, within a half: each number is rounded once more at most. */
+/* The distance to F32 grows at most by half over bf16 products: one more rounding a number. */
 TEST(activations_in_bf16)
 {
     for (int variant = 0; variant < N_VARIANTS; variant++) {
@@ -140,12 +140,12 @@ TEST(activations_in_bf16)
         assert_near(w[2]->nll, w[0]->nll, 1e-2 * w[0]->nll);
         assert_true(distance(w[2], w[0]) < 1.5 * distance(w[1], w[0]));
         assert_true(distance(w[2], w[1]) > 0);
-        assert_int_equal(w[2]->pass.x[1].dtype, CPL_F32); /* the stream */
+        assert_int_equal(w[2]->pass.x[1].dtype, CPL_F32); /* the residual stream */
         for (int i = 0; i < 3; i++) world_gone(w[i]);
     }
 }
 
-/* The same bits, and of a, b, q and k one layer's for all. */
+/* The bits are the same, and all layers share one buffer each for a, b, q and k. */
 TEST(norms_made_again)
 {
     for (int variant = 0; variant < 2 * N_VARIANTS; variant++) {
@@ -167,7 +167,7 @@ TEST(norms_made_again)
     }
 }
 
-/* What differs is the order of sums: c eps sqrt(terms). */
+/* Results differ by the order of sums alone: c eps sqrt(terms). */
 TEST(one_thread_or_two)
 {
     cpl_model_settings c = small_config();
@@ -198,7 +198,7 @@ TEST(nothing_unset_is_read)
     }
 }
 
-/* Every token's logits are those of its document alone. */
+/* Every token's logits equal the logits of its document alone. */
 TEST(documents_apart)
 {
     static const int first[4] = {0, 5, S, S + 8}, after[4] = {5, S, S + 8, T};
@@ -212,7 +212,7 @@ TEST(documents_apart)
         int32_t ids[T] = {0};
         int length     = after[d] - first[d];
         memcpy(ids, some_ids + first[d], (size_t)length * sizeof *ids);
-        pass_over(alone, ids, NULL); /* at other positions: only distances count */
+        pass_over(alone, ids, NULL); /* positions differ: only distances count */
         for (int i = 0; i < length * 37; i++)
             assert_near((double)w->logits[first[d] * 37 + i], (double)alone->logits[i], 2e-5);
     }
@@ -239,7 +239,7 @@ TEST(sequences_do_not_see_each_other)
     world_gone(other);
 }
 
-/* A normal cut at three deviations; the same for the same seed, another for another. */
+/* The start is a normal distribution cut at three deviations. It depends on the seed alone. */
 TEST(same_seed_same_start)
 {
     cpl_model_settings c = small_config();
@@ -263,7 +263,7 @@ TEST(same_seed_same_start)
         if (p.init == CPL_INIT_NORMAL)
             assert_memory_not_equal(x.storage, y.storage, cpl_tensor_bytes(x));
     }
-    double deviation = c.init_std * 0.98658; /* of a normal cut at three */
+    double deviation = c.init_std * 0.98658; /* a normal distribution cut at three */
     assert_true(most <= 3 * c.init_std && most > 2.8 * c.init_std);
     assert_near(sum / (double)count, 0, 5 * deviation / sqrt((double)count));
     assert_near(sqrt(square / (double)count), deviation, 5 * deviation / sqrt((double)count));
@@ -272,7 +272,7 @@ TEST(same_seed_same_start)
     model_gone(other);
 }
 
-/* What a watcher saw: the layers in their order, and of each what belongs to it. */
+/* The layers that a watcher got, in their order, with the tensors of each. */
 typedef struct watched {
     cpl_backend *be;
     int64_t layers, counted[8];
@@ -296,7 +296,7 @@ TEST(a_watcher_sees_every_layer)
     cpl_model_settings c = small_config();
     world *w             = world_of(&c, 1, false);
     watched s            = {.be = w->be};
-    pass_over(w, some_ids, NULL); /* nobody watches */
+    pass_over(w, some_ids, NULL); /* without a watcher */
     w->pass.on_layer = look;
     w->pass.ctx      = &s;
     pass_over(w, some_ids, NULL);
@@ -308,7 +308,7 @@ TEST(a_watcher_sees_every_layer)
     world_gone(w);
 }
 
-/* Sixty updates on one batch: from above the entropy of its ids to nearly nothing. */
+/* Sixty updates on one batch take the loss from above the entropy of its ids to nearly zero. */
 TEST(learns_one_batch)
 {
     const cpl_train_settings recipe = {
@@ -326,7 +326,7 @@ TEST(learns_one_batch)
     world_gone(w);
 }
 
-/* A pass without training whose arena has room for all tokens and for as many selected. */
+/* Takes a pass without training, with room for all tokens and for as many selected tokens. */
 static void take_forward(cpl_pass *pass, cpl_tensor_arena *arena, cpl_backend *be,
                          const cpl_model_settings *c, cpl_tensor selected)
 {
@@ -338,7 +338,7 @@ static void take_forward(cpl_pass *pass, cpl_tensor_arena *arena, cpl_backend *b
     cpl_pass_select(pass, arena, c, selected);
 }
 
-/* Where some tokens are selected, in any order, their logits are those of the whole pass. */
+/* Selected tokens, in any order, have the logits of the whole pass. */
 TEST(tokens_asked_for)
 {
     static const int32_t some[] = {T - 1, 0, 7, 7};

@@ -1,6 +1,6 @@
 /* test_moe.c - the experts' half of a layer with every kind of router: outputs and gradients
- * against the equations of moe.h written out in double, gradients as central differences of that
- * oracle. */
+ * against the equations of moe.h written out in double. Gradients are central differences in
+ * double. */
 #include "model/moe.h"
 
 #include "model/aux_losses.h"
@@ -31,7 +31,7 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
 /* ---- the oracle ---- */
 
-/* Weights as the layer has them, in double, one behind the other: what differences move. */
+/* The layer's weights in double, one behind the other. Central differences change them. */
 typedef struct numbers {
     double x[T * d], norm[d], router[n * d], gate[n * D * d], gate_a[n * MOST_R * d],
         gate_b[n * D * MOST_R], up[n * D * d], down[n * d * D], shared_gate[MOST_S * d],
@@ -42,7 +42,7 @@ typedef struct numbers {
 typedef struct outcome {
     double out[T * d], probs[T * n], total;
     int expert[T * K], counts[n];
-    double closest; /* gap between the K-th and the next in what chooses */
+    double closest; /* gap between the K-th number and the next in the order of choice */
 } outcome;
 
 static double silu(double v)
@@ -50,7 +50,7 @@ static double silu(double v)
     return v / (1 + exp(-v));
 }
 
-/* y [rows] = W [rows,cols] v */
+/* Computes y [rows] = W [rows,cols] v. */
 static void times(double *y, const double *W, const double *v, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++) {
@@ -69,7 +69,7 @@ static void mlp(double *y, const double *gate, const double *up_matrix, const do
     for (int i = 0; i < d; i++) y[i] += weight * part[i];
 }
 
-/* The gate of expert e for token b: from b, or from h. */
+/* Computes the gate of expert e for token b, from b or from h. */
 static void gate_of(double *gate, const numbers *w, const variant *v, const double *b,
                     const double *h, int e)
 {
@@ -101,7 +101,7 @@ static double log_sum(const double *logits)
     return log(sum);
 }
 
-/* Chooses the K largest of `by`, unless `held` says which; returns the gap behind them. */
+/* Chooses the K largest of `by`, or `held` if it is not NULL. Returns the gap behind them. */
 static double choose(int *expert, const double *by, const int *held)
 {
     double least = INFINITY, next = -INFINITY;
@@ -149,7 +149,7 @@ static void token(outcome *o, double *z, double P[n], const numbers *w, const va
     mlp(y, gate, w->shared_up, w->shared_down, b, 1, v->shared * D);
 }
 
-/* total = sum C out + balance + z, the latter where it is defined. */
+/* Computes total = sum C out + balance + z. A router without the z-loss has no z. */
 static outcome oracle(const numbers *w, const variant *v, const outcome *held)
 {
     outcome o = {.closest = INFINITY};
@@ -162,7 +162,7 @@ static outcome oracle(const numbers *w, const variant *v, const outcome *held)
     return o;
 }
 
-/* ---- ours ---- */
+/* ---- the layer ---- */
 
 typedef struct layer {
     cpl_model_settings config;
@@ -219,7 +219,7 @@ static void layer_gone(layer *l)
     free(l);
 }
 
-/* ---- the two beside each other ---- */
+/* ---- the layer and the oracle compared ---- */
 
 /* A tensor of the layer and its numbers in the oracle. */
 typedef struct pair {
@@ -266,7 +266,7 @@ static void put_rounded(cpl_backend *be, cpl_tensor to, const double *from)
     if (to.storage) be->ops->put(be, to, rounded);
 }
 
-/* The same numbers, which F32 holds exactly, on both sides. */
+/* Draws the same numbers, which F32 holds exactly, for the layer and the oracle. */
 static void draw(layer *l, numbers *w, uint64_t seed)
 {
     pair p[N_PAIRS];
@@ -294,7 +294,7 @@ static void forward(layer *l)
     assert_ok(l->be.ops->sync(&l->be));
 }
 
-/* Far enough from a change of choice for every difference. */
+/* Draws numbers that are far enough from a change of choice for every difference. */
 static outcome draw_safely(layer *l, numbers *w, const variant *v)
 {
     for (uint64_t seed = 1;; seed++) {
@@ -364,9 +364,9 @@ TEST(gradients_are_differences)
     }
 }
 
-/* ---- an AoE layer is a vanilla one whose router happens to give those norms ---- */
+/* ---- an AoE layer equals a vanilla layer whose router gives the same norms ---- */
 
-/* R [n,d] with b R^T = norms for all T = d tokens: Gaussian elimination. */
+/* Solves b R^T = norms for R [n,d] and all T = d tokens by Gaussian elimination. */
 static void solve_router(float *R, const float *b, const float *norms)
 {
     double A[d][d + n];

@@ -1,9 +1,9 @@
-/* test_params.c - the list of parameters: names, shapes, order in memory, counts, what is tied. */
+/* test_params.c - the list of parameters: names, shapes, order in memory, counts, ties. */
 #include "model/params.h"
 
 #include "store/model_case.h"
 
-/* Numbers of the recipes, against the reference. */
+/* Compares the counts of the recipes with the reference. */
 TEST(counts_of_the_reference)
 {
     json_t *cases = NULL, *one;
@@ -83,7 +83,7 @@ TEST(tied_head_is_the_embedding)
     model_gone(m);
 }
 
-/* What products read is copied to BF16; norms and router are the masters. */
+/* Matrices that products read are copied to BF16. Norms and router are the masters. */
 TEST(copies_by_dtype)
 {
     cpl_model_settings c = small_config();
@@ -115,7 +115,7 @@ TEST(what_does_not_fit)
     c         = small_config();
     c.n_heads = 5;
     assert_fails(CPL_ERR_INPUT, "5 heads", cpl_model_resolve(&c));
-    c.n_heads = 8; /* heads of width 3 cannot be turned in pairs */
+    c.n_heads = 8; /* rotary positions need heads of even width, and 3 is odd */
     assert_fails(CPL_ERR_INPUT, "even width", cpl_model_resolve(&c));
     c            = small_config();
     c.n_kv_heads = 3;

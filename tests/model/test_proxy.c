@@ -1,11 +1,11 @@
-/* Settings erc.proxy and erc.gradient: against PyTorch in float64 (tests/golden/proxy), what a
- * shift of all router rows does to the loss of each, and what the loss does not see. */
+/* Settings erc.proxy and erc.gradient against PyTorch in float64 (tests/golden/proxy), the response
+ * of each loss to a shift of all router rows, and changes that the loss does not see. */
 #include "model/coupling.h"
 
 #include "model/erc_run.h"
 
-/* Relative, per tensor: ERC_F32_TOLERANCE, and the rounding of a mean that is several times as
- * large as what is left. */
+/* Relative tolerance of a tensor: ERC_F32_TOLERANCE, and the rounding of a mean that is several
+ * times as large as the remainder. */
 static const double TOLERANCE = 2e-5;
 
 static const char *const cases[]       = {"gate", "gate-clean", "up", "silu", "swiglu", "output"};
@@ -61,7 +61,7 @@ TEST(centred_proxies_are_those_of_pytorch)
     }
 }
 
-/* Of the paper's own proxies: the part that is asked for, as if all of it were. */
+/* For the paper's own proxies, the part asked for equals that part of the whole gradient. */
 static void check_part(const erc_case *c)
 {
     const int64_t expert = c->n * c->D * c->d;
@@ -82,8 +82,8 @@ TEST(each_side_gets_its_own_gradient)
     erc_for_all_cases(check_part);
 }
 
-/* One vector added to all rows changes no softmax routing. It changes the loss of the rows, and not
- * that of the centred ones. */
+/* A vector added to all rows changes no softmax routing. It changes the loss of the rows, and not
+ * the loss of the centred rows. */
 TEST(a_shift_of_all_rows_changes_the_loss_of_rows_alone)
 {
     erc_inputs in       = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 7);
@@ -96,7 +96,7 @@ TEST(a_shift_of_all_rows_changes_the_loss_of_rows_alone)
     assert_near(to.loss, at.loss, TOLERANCE * at.loss);
     assert_true(fabs(moved.loss - of_rows.loss) > 0.1 * of_rows.loss);
     erc_assert_close(c.name, "dR", to.dR, at.dR, c.n * c.d, 1e-4);
-    for (int64_t k = 0; k < c.d; k++) { /* so a step along it moves no common part */
+    for (int64_t k = 0; k < c.d; k++) { /* a step along it moves no common part */
         double sum = 0, size = 0;
         for (int64_t i = 0; i < c.n; i++) {
             sum += (double)at.dR[i * c.d + k];
@@ -106,7 +106,7 @@ TEST(a_shift_of_all_rows_changes_the_loss_of_rows_alone)
     }
 }
 
-/* How often experts are among the K with the largest scores of both x R^T and -x R^T. */
+/* Returns how often experts are among the K with the largest scores of both x R^T and -x R^T. */
 static int64_t chosen_by_both(const erc_case *c, const float *x, int64_t top_k)
 {
     int64_t both = 0;
@@ -125,8 +125,8 @@ static int64_t chosen_by_both(const erc_case *c, const float *x, int64_t top_k)
     return both;
 }
 
-/* The router -R has the loss of R, draw for draw and bit for bit, and chooses no expert that R
- * chooses where 2 K <= n. */
+/* The router -R has the loss of R, draw for draw and bit for bit. It chooses no expert that R
+ * chooses if 2 K <= n. */
 TEST(the_opposite_router_has_the_same_loss)
 {
     erc_inputs in  = erc_inputs_random(9, 20, 12, 0, 1.0, 0.05, 11);
@@ -136,7 +136,7 @@ TEST(the_opposite_router_has_the_same_loss)
     for (int64_t t = 0; t < 20; t++) {
         float *x = c.w[0] + t * c.d; /* any vectors will do */
         for (int64_t k = 1; 2 * k <= c.n; k++) assert_int_equal(chosen_by_both(&c, x, k), 0);
-        assert_int_equal(chosen_by_both(&c, x, c.n / 2 + 1), 1); /* of 9, the middle one */
+        assert_int_equal(chosen_by_both(&c, x, c.n / 2 + 1), 1); /* with 9 experts the middle one */
     }
     for (int64_t i = 0; i < c.n * c.d; i++) c.R[i] = -c.R[i];
     erc_outcome opposite = erc_run(&c, CPL_F32, 1, true);
@@ -145,8 +145,8 @@ TEST(the_opposite_router_has_the_same_loss)
     for (int64_t i = 0; i < c.n * c.d; i++) assert_true(opposite.dR[i] == -at.dR[i]);
 }
 
-/* ERC(R + t u) / t tends to the loss of the matrix whose rows are all |u W_j| (docs/coupling.md), so
- * that the loss has no bound in t. */
+/* ERC(R + t u) / t tends to the loss of the matrix whose rows are all |u W_j| (docs/coupling.md).
+ * The loss therefore has no bound in t. */
 static void assert_grows_with_a_shift(double alpha)
 {
     const double far   = 1e4;

@@ -1,21 +1,21 @@
-/* test_reference.c - the plain reference of the coupling loss: its gradients against central
- * differences of its own loss, all of it against the values of PyTorch in float64, and the fast
- * path (cpl_coupling) against it. */
+/* test_reference.c - the plain reference of the coupling loss. Its gradients are compared with
+ * central differences of its loss, all outputs with the values of PyTorch in float64, and the fast
+ * path (cpl_coupling) with the reference. */
 #include "model/erc/reference.h"
 
 #include <float.h>
 
 #include "model/erc_run.h"
 
-/* Relative, of a tensor as a vector (norm of the difference over norm of the tensor); of the loss,
- * over the mean of M. F64: sums of at most some thousand products, in another order than PyTorch's
- * (measured: 2.1e-15, 10 DBL_EPSILON). F32: the fast path, which rounds to f32 after each stage
- * (measured: 4.3e-7, 4 FLT_EPSILON). SLOPE: central differences with steps of 1e-5 (2.1e-9). */
+/* Tolerances are relative to the norm of a tensor as a vector, or to the mean of M for the loss.
+ * F64: sums of at most some thousand products, in another order than PyTorch's (measured: 2.1e-15,
+ * 10 DBL_EPSILON). F32: the fast path, which rounds to f32 after each stage (measured: 4.3e-7, 4
+ * FLT_EPSILON). SLOPE: central differences with steps of 1e-5 (2.1e-9). */
 static const double F64_TOLERANCE = 64 * DBL_EPSILON, F32_TOLERANCE = 16 * FLT_EPSILON;
 static const double SLOPE_TOLERANCE = 1e-8;
 
-/* No hinge is nearer to its kink than this, relative to its bound: neither rounding to f32 nor a
- * step of a central difference moves one across. */
+/* No hinge is nearer to its kink than this, relative to its bound. Neither rounding to f32 nor a
+ * step of a central difference moves a hinge across its kink. */
 static const double F32_KINK = 1e-5, SLOPE_KINK = 1e-3;
 
 /* ---- a reference made from a case ---- */
@@ -26,7 +26,7 @@ typedef struct plain {
     cpl_erc_reference erc;
     int64_t n_router, n_expert;
     double *input[N_INPUTS]; /* the matrices that the activation does not use are NULL */
-    double *grad[N_INPUTS];  /* as the inputs; DELTA: NULL */
+    double *grad[N_INPUTS];  /* shapes of the inputs; DELTA: NULL */
     double *epsilon, loss;
 } plain;
 
@@ -50,7 +50,7 @@ static double *doubles(int64_t count, const float *from)
     return x;
 }
 
-/* What forward sets, and scratch, hold NaN before. Gradients begin at 0. */
+/* Returns a reference. Scratch and the outputs that forward sets hold NaN. Gradients begin at 0. */
 static plain plain_of(const erc_case *c, const float *delta)
 {
     plain p = {.n_router = c->n * c->d, .n_expert = c->n * c->D * c->d};
@@ -93,8 +93,8 @@ static void plain_run(plain *p)
     cpl_erc_reference_backward(&p->erc);
 }
 
-/* The least |M[i,j] - bound| over the bound (over 1 where it is 0) of all hinges but exact ties; sets
- * their number. */
+/* Returns the least |M[i,j] - bound| over the bound (over 1 where it is 0) of all hinges except
+ * exact ties. Sets the number of ties. */
 static double nearest_kink(const cpl_erc_reference *erc, int64_t *ties)
 {
     double nearest  = INFINITY;
@@ -112,7 +112,7 @@ static double nearest_kink(const cpl_erc_reference *erc, int64_t *ties)
     return nearest;
 }
 
-/* Compares as vectors; `want` NULL stands for zeros. */
+/* Compares two arrays as vectors. `want` NULL stands for zeros. */
 static void assert_same(const char *name, const char *what, const double *got, const double *want,
                         int64_t count, double tolerance)
 {
@@ -134,7 +134,7 @@ static double loss(void *erc)
 
 static const char *const INPUT_NAMES[] = {"router", "delta", "gate", "up", "down"};
 
-/* Returns false, with nothing compared, where a hinge is too near to its kink. */
+/* Returns false, without a comparison, if a hinge is too near to its kink. */
 static bool check_slopes(const erc_inputs *inputs)
 {
     erc_case c = erc_case_of(inputs, "random");
@@ -153,7 +153,7 @@ static bool check_slopes(const erc_inputs *inputs)
     return smooth;
 }
 
-/* With the first random inputs whose hinges are all away from their kinks. */
+/* Checks the first random inputs whose hinges are all away from their kinks. */
 static void check_slopes_of(const int shape[3], int activation, double alpha)
 {
     bool compared = false;
@@ -231,9 +231,9 @@ TEST(golden)
     erc_for_all_cases(golden_case);
 }
 
-/* ---- the fast path against it ---- */
+/* ---- the fast path against the reference ---- */
 
-/* `got` of the fast path against the reference; `want` NULL: the fast path must have left zeros. */
+/* Compares `got` of the fast path with the reference. For `want` NULL, `got` must be zeros. */
 static void assert_fast(const erc_case *c, const char *what, const float *got, const double *want,
                         int64_t count)
 {
@@ -251,7 +251,7 @@ static double mean(const double *x, int64_t count)
     return sum / (double)count;
 }
 
-/* Expert i + 3 is expert i, row i + 4 is row i. */
+/* Makes expert i + 3 equal to expert i, and row i + 4 to row i. */
 static void tie(erc_inputs *o)
 {
     for (int i = 0; i < o->n * o->d; i++) o->R[i] = o->R[i % (4 * o->d)];
@@ -259,7 +259,7 @@ static void tie(erc_inputs *o)
         for (int i = 0; i < o->n * o->d * o->D; i++) o->w[k][i] = o->w[k][i % (3 * o->d * o->D)];
 }
 
-/* The noise is the library's own, drawn for this layer; the reference is given what was drawn. */
+/* The library draws the noise for this layer, and the reference gets the numbers drawn. */
 static void check_fast_path(int n, int d, int D, int activation, double alpha, bool tied)
 {
     erc_inputs inputs = erc_inputs_random(n, d, D, activation, alpha, 0.1, (uint64_t)(n * 10));
