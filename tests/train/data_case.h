@@ -8,16 +8,16 @@
 #include "train/data.h"
 
 enum {
-    T         = 8,  /* tokens of a sequence */
-    BATCH     = 4,  /* sequences of a step */
-    SEQUENCES = 43, /* of the corpus: ten steps an epoch, three sequences left out */
+    T         = 8,  /* tokens a sequence */
+    BATCH     = 4,  /* sequences a step */
+    SEQUENCES = 43, /* sequences in the corpus: ten steps an epoch, three sequences left out */
     STEPS     = SEQUENCES / BATCH,
     HELD_OUT  = 7,
     EOS_AT    = 2,  /* token of a sequence that is the end of text (0) */
     FIRST_ID  = 100 /* sequence k begins with the id FIRST_ID + k */
 };
 
-/* Of the test that runs. */
+/* The folder of the test that runs. */
 static const char *folder;
 
 static inline int fresh_folder(void **state)
@@ -30,13 +30,13 @@ static inline int fresh_folder(void **state)
 TESTS_DO(before_each, fresh_folder);
 TESTS_DO(after_each, drop_all);
 
-/* Token t of every sequence but the first. */
+/* Returns token t of every sequence but the first. */
 static inline int id_at(int t)
 {
     return t == EOS_AT ? 0 : 10 + t;
 }
 
-/* Token shards: sequences of T tokens. */
+/* Writes a token shard with sequences of T tokens and returns its path. */
 static inline const char *shard(const char *name, int n_sequences)
 {
     uint16_t ids[SEQUENCES * T];
@@ -47,7 +47,7 @@ static inline const char *shard(const char *name, int n_sequences)
     return path;
 }
 
-/* A run over `train`, or over nothing if that is NULL. */
+/* Returns settings of a run over `train`, or over no data if `train` is NULL. */
 static inline cpl_settings *settings_of(const char *train)
 {
     cpl_settings *settings = new_settings();

@@ -1,4 +1,4 @@
-/* golden_model.h - the model cases of tests/golden/model, whose README says what they hold:
+/* golden_model.h - the model cases of tests/golden/model, whose README lists their contents:
  * settings, tokens, noise, and the comparison of gradients. */
 #ifndef CPL_TESTS_TRAIN_GOLDEN_MODEL_H
 #define CPL_TESTS_TRAIN_GOLDEN_MODEL_H
@@ -13,7 +13,7 @@
 #include "support/run_settings.h"
 #include "train/step.h"
 
-/* Its README's limits on norm(got - ref) / norm(ref). */
+/* Limits of that README on norm(got - ref) / norm(ref). */
 typedef struct golden_limits {
     cpl_dtype dtype, activations;
     double value, gradient, gradient_all;
@@ -41,7 +41,7 @@ static inline void golden_settings(cpl_settings *s, const char *folder)
     json_decref(json);
 }
 
-/* ids and targets [B,S], malloc'd. */
+/* Returns ids and targets [B,S], malloc'd. */
 static inline cpl_step_batch golden_tokens(const char *folder, int64_t *seq_len)
 {
     char path[512];
@@ -77,7 +77,7 @@ static inline float *golden_numbers(const cpl_safetensors *file, const char *nam
     return out;
 }
 
-/* Adds the squares to `all`, unless that is NULL. */
+/* Compares two arrays and adds the squares to `all`, unless that is NULL. */
 static inline void golden_near(const char *name, const float *got, const float *want, int64_t count,
                                double limit, golden_sums *all)
 {

@@ -1,22 +1,22 @@
 /* test_balance.c - balance.scope: gradients of a tiny model against PyTorch in float64
- * (tests/golden/balance), scopes that must be the same bits, and what a step does for each. */
+ * (tests/golden/balance), scopes that must give equal bits, and the work of a step. */
 #include "tensor/backend/backend.h"
 #include "tensor/poison/poison.h"
 #include "train/golden_model.h"
 
-/* As make_reference.py. */
+/* Sizes of the model, as in make_reference.py. */
 enum { WIDTH = 8, LAYERS = 2, N = 4, K = 2, B = 4, S = 6, MICRO = 2 };
 
-static const double limit = 1e-4; /* of norm(got - ref) / norm(ref), as tests/train/test_golden.c */
+static const double limit = 1e-4; /* of norm(got - ref) / norm(ref); see test_golden.c */
 
 typedef struct variant {
     const char *router, *scope;
-    const char *weight; /* of the loss */
+    const char *weight; /* the loss's weight */
     int64_t micro;
     bool poisoned;
 } variant;
 
-/* A model with one step; all memory is released by `end`. */
+/* A model with one step. `end` releases all memory. */
 typedef struct world {
     cpl_settings settings;
     cpl_backend cpu, poison, *be;
@@ -25,7 +25,7 @@ typedef struct world {
     cpl_tensor_arena arena;
     cpl_params grads;
     cpl_metrics metrics;
-    int64_t layers_run; /* forward passes through a layer */
+    int64_t layers_run; /* forward passes through a layer so far */
 } world;
 
 static void count_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
@@ -169,7 +169,7 @@ TEST(is_the_reference)
     }
 }
 
-/* The loss of a sequence, and that of the whole batch, do not depend on the micro-batches. */
+/* The loss of a sequence, and the loss of the whole batch, do not depend on the micro-batches. */
 TEST(does_not_depend_on_micro_batches)
 {
     for (int64_t micro = 1; micro <= B; micro *= 2) {
@@ -178,7 +178,7 @@ TEST(does_not_depend_on_micro_batches)
     }
 }
 
-/* ---- the same bits ---- */
+/* ---- equal bits ---- */
 
 static void same_bits(const variant *a, const variant *b)
 {
@@ -213,10 +213,10 @@ TEST(a_span_of_one_pass_is_micro)
     }
 }
 
-/* ---- what a step does ---- */
+/* ---- the work of a step ---- */
 
-/* Only the whole batch of several micro-batches is counted ahead, but for micro-batch 0, and only
- * for a gradient. */
+/* Only the scope of the whole batch is counted ahead: with several micro-batches, for all but
+ * micro-batch 0, and only for a gradient. */
 TEST(counts_ahead_only_where_needed)
 {
     static const struct {
@@ -232,7 +232,7 @@ TEST(counts_ahead_only_where_needed)
         world w;
         begin(&w, &cases[i].v);
         assert_int_equal(w.layers_run, cases[i].passes * LAYERS);
-        for (int l = 0; l < LAYERS; l++) { /* every assignment once */
+        for (int l = 0; l < LAYERS; l++) { /* each assignment is counted once */
             double all = 0;
             for (int e = 0; e < N; e++) all += w.metrics.counts[l * N + e];
             assert_near(all, B * S * K, 0);
@@ -241,7 +241,7 @@ TEST(counts_ahead_only_where_needed)
     }
 }
 
-/* Nothing of a step stays in the next. Without weight global takes its sums in the main loop. */
+/* No state of a step stays in the next. Scope global without weight sums in the main loop. */
 TEST(repeats_a_step)
 {
     static const variant cases[] = {{"softmax", "micro", "0.5", MICRO, false},

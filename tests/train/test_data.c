@@ -1,13 +1,13 @@
-/* test_data.c - what a run reads: which sequences a step gets, in every epoch and from any step on;
- * what cannot be read is refused. Documents: test_data_documents.c.
+/* test_data.c - the data that a run reads: the sequences of each step, in every epoch and from any
+ * step on, and data that are refused. Documents: test_data_documents.c.
  *
- * Oracles: the sequences carry their numbers, so that a batch says where it is from; the order of
+ * Oracles: the sequences carry their numbers, so that a batch shows where it is from. The order of
  *          an epoch is the shuffle of all numbers with the seed plus the epoch (test_shuffle.c has
  *          NumPy's). */
 #include "data/loader/epoch.h"
 #include "train/data_case.h"
 
-/* The number of the sequence in a row; every token of it must be there. */
+/* Returns the number of the sequence in a row, and asserts that every token of it is there. */
 static int sequence_in(const rows *r, int row)
 {
     const int32_t *ids = r->ids + row * T, *targets = r->targets + row * T;
@@ -33,7 +33,7 @@ static void shuffled_order(uint32_t order[SEQUENCES], uint64_t seed)
     cpl_pcg64_shuffle(&random, order, SEQUENCES);
 }
 
-/* The steps of `epoch` are the beginning of `order`, BATCH sequences each. */
+/* Asserts that the steps of `epoch` are the beginning of `order`, BATCH sequences each. */
 static void assert_epoch(cpl_train_data *data, int64_t epoch, const uint32_t *order)
 {
     for (int64_t step = 0; step < STEPS; step++) {
@@ -49,7 +49,7 @@ TEST(an_epoch_is_a_shuffle_of_all_sequences)
     static const int seeds[] = {6198, 7};
     uint32_t order[SEQUENCES];
     cpl_train_data data;
-    for (int of_data = 0; of_data < 2; of_data++) { /* data.seed goes before train.seed */
+    for (int of_data = 0; of_data < 2; of_data++) { /* data.seed has precedence over train.seed */
         cpl_settings *settings = settings_of(shard("a.npy", SEQUENCES));
         if (of_data) set(settings, "data.seed=7");
         assert_ok(open_data(&data, settings, NULL));
@@ -62,8 +62,8 @@ TEST(an_epoch_is_a_shuffle_of_all_sequences)
     }
 }
 
-/* In the order of the files, every epoch anew from the first; the end of the last file is left
- * out. */
+/* Sequences come in the order of the files. Every epoch begins again with the first sequence, and
+ * the end of the last file is left out. */
 TEST(without_shuffle_an_epoch_begins_anew)
 {
     uint32_t order[SEQUENCES];
@@ -76,7 +76,7 @@ TEST(without_shuffle_an_epoch_begins_anew)
     cpl_train_data_close(&data);
 }
 
-/* What a run that goes on at `step` reads is what a run from the beginning reads there. */
+/* A run that goes on at `step` reads the data that a run from the beginning reads there. */
 TEST(any_step_can_be_the_first)
 {
     enum { LAST = 2 * STEPS + 3 };
@@ -101,7 +101,7 @@ TEST(any_step_can_be_the_first)
     }
 }
 
-/* Behind an end of text a document begins, with data.document_mask. */
+/* With data.document_mask a document begins behind an end of text. */
 TEST(documents_begin_behind_an_end_of_text)
 {
     cpl_train_data data;
@@ -116,8 +116,7 @@ TEST(documents_begin_behind_an_end_of_text)
     }
 }
 
-/* With data.filter_repeats a sequence of one id over and over has no targets, unless it is held
- * out. */
+/* With data.filter_repeats a sequence that repeats one id has no targets, unless it is held out. */
 TEST(repeats_are_filtered_in_training_alone)
 {
     enum { LONG = BATCH * T }; /* the batch as one sequence: 32 repetitions */
@@ -162,8 +161,9 @@ TEST(weights_change_how_often_a_source_is_read)
 
 /* ---- held-out data ---- */
 
-/* In the order of the file, train.micro_batch sequences at a time, whatever data.shuffle is; with
- * neither mask nor filter, so that runs that differ in them have the same validation loss. */
+/* Held-out data come in the order of the file, train.micro_batch sequences at a time, whatever
+ * data.shuffle is. They have neither mask nor filter, so that runs that differ in them have the
+ * same validation loss. */
 TEST(held_out_data_is_read_in_its_order)
 {
     enum { MICRO = 3, BATCHES = (HELD_OUT + MICRO - 1) / MICRO };
@@ -197,12 +197,12 @@ TEST(without_validation_there_is_none)
     assert_ok(open_data(&data, settings, NULL));
     assert_true(!data.held_out && !data.held_out_shards && !data.tokenizer);
     assert_int_equal(data.eos, 0);
-    assert_int_equal(data.vocab_size, 0); /* flat files do not name it */
+    assert_int_equal(data.vocab_size, 0); /* flat files do not name a vocabulary */
     cpl_train_data_close(&data);
     assert_null(data.train);
 }
 
-/* ---- what is refused ---- */
+/* ---- data that are refused ---- */
 
 TEST(too_little_data_is_refused)
 {
@@ -223,7 +223,7 @@ TEST(too_little_data_is_refused)
     refused("none.npy: 0 tokens", batch);
 }
 
-/* A vocabulary that the shards do not name is the model's. */
+/* If the shards do not name a vocabulary, the model's vocabulary is the bound of ids. */
 TEST(ids_are_bounded_by_the_model)
 {
     rows r;
@@ -238,7 +238,7 @@ TEST(ids_are_bounded_by_the_model)
     assert_fails(CPL_ERR_INPUT, "a.npy", cpl_loader_batch(data.train, 1, &batch));
     assert_fails(CPL_ERR_INPUT, "held.npy",
                  cpl_loader_eval_batch(data.held_out, 0, 0, HELD_OUT / BATCH, &batch));
-    cpl_train_data_bound_ids(&data, FIRST_ID + SEQUENCES); /* too late: there is a bound */
+    cpl_train_data_bound_ids(&data, FIRST_ID + SEQUENCES); /* too late: the bound is set */
     assert_fails(CPL_ERR_INPUT, "a.npy", cpl_loader_batch(data.train, 1, &batch));
     cpl_train_data_close(&data);
 }

@@ -1,5 +1,5 @@
-/* test_data_documents.c - a run over documents: encoded once, read as their tokens; the names of
- * the data; what happens without a tokenizer, without text and without memory. */
+/* test_data_documents.c - a run over documents: encoded once, read as their tokens, the names of
+ * the data, and runs without a tokenizer, without text and without memory. */
 #include <dirent.h>
 #include <sys/wait.h>
 
@@ -46,7 +46,7 @@ static cpl_settings *settings_of_documents(const char *train)
     return settings;
 }
 
-/* How many files and folders are in `place`; 0 if it is not there. */
+/* Returns how many files and folders are in `place`, or 0 if `place` does not exist. */
 static int64_t made_in(const char *place)
 {
     int64_t count  = 0;
@@ -58,7 +58,7 @@ static int64_t made_in(const char *place)
     return count;
 }
 
-/* Opens the data; whether documents were encoded for that, by what the log says. */
+/* Opens the data. Returns whether documents were encoded for it, by the log. */
 static bool encodes(const cpl_settings *settings)
 {
     cpl_train_data data;
@@ -74,8 +74,8 @@ static bool encodes(const cpl_settings *settings)
     return encoded;
 }
 
-/* The first test, since no thread has been started yet: of several runs at once one encodes, and
- * the others wait for it. */
+/* Of several runs at once, one encodes and the others wait for it. This test is the first, since no
+ * thread has been started yet. */
 TEST(runs_at_once_share_what_one_encodes)
 {
     enum { RUNS = 4 };
@@ -105,7 +105,7 @@ TEST(documents_are_encoded_once)
     documents("d.jsonl", 41); /* other documents of the same name */
     assert_true(encodes(settings));
     assert_int_equal(made_in("run/tokens"), 2);
-    set(settings, "data.strip=false"); /* read in another way */
+    set(settings, "data.strip=false"); /* documents are read in another way */
     assert_true(encodes(settings));
     set_data(settings, "cache", in_folder(folder, "cache"));
     assert_true(encodes(settings));
@@ -117,8 +117,8 @@ TEST(documents_are_encoded_once)
 typedef struct opener {
     const cpl_settings *settings;
     cpl_status status;
-    uint64_t data; /* its fingerprint */
-    int64_t sent;  /* bytes of ids */
+    uint64_t data; /* fingerprint of the data */
+    int64_t sent;  /* bytes of ids sent */
 } opener;
 
 static void open_as_rank(void *context, cpl_group *world)
@@ -135,8 +135,8 @@ static void open_as_rank(void *context, cpl_group *world)
     cpl_train_data_close(&data);
 }
 
-/* The second of two ranks sends the ids of every second batch of 256 documents: the data are those
- * of one process. */
+/* The second of two ranks sends the ids of every second batch of 256 documents. The data equal the
+ * data of one process. */
 TEST(ranks_share_the_encoding)
 {
     cpl_train_data alone;
@@ -154,8 +154,7 @@ TEST(ranks_share_the_encoding)
     cpl_train_data_close(&alone);
 }
 
-/* The ids that a run trains on are those of the documents in their order, an end of text after
- * each. */
+/* A run trains on the documents' ids in their order, with an end of text after each document. */
 TEST(documents_are_read_as_their_tokens)
 {
     cpl_train_data data;
@@ -188,7 +187,7 @@ TEST(documents_are_read_as_their_tokens)
     cpl_train_data_close(&data);
 }
 
-/* ---- which data it was ---- */
+/* ---- names of data ---- */
 
 static char *identity(const cpl_settings *settings, const char *member)
 {
@@ -218,7 +217,7 @@ TEST(the_data_have_names)
     set_data(settings, "validation", shard("held.npy", HELD_OUT));
     const char *held_out = identity(settings, "held_out");
     assert_string_equal(identity(settings, "data"), first);
-    set_data(settings, "validation", shard("moved.npy", HELD_OUT)); /* the same ids elsewhere */
+    set_data(settings, "validation", shard("moved.npy", HELD_OUT)); /* equal ids at another path */
     assert_string_equal(identity(settings, "held_out"), held_out);
     shard("moved.npy", HELD_OUT - 1);
     assert_string_not_equal(identity(settings, "held_out"), held_out);
@@ -228,7 +227,7 @@ TEST(the_data_have_names)
     assert_string_not_equal(identity(settings, "data"), first);
 }
 
-/* ---- what is refused ---- */
+/* ---- data that are refused ---- */
 
 TEST(documents_need_a_tokenizer)
 {
@@ -239,7 +238,7 @@ TEST(documents_need_a_tokenizer)
     refused("d.jsonl contains documents, not token shards", other);
 }
 
-/* Nothing of a corpus without text stays behind, not even the folder of the run. */
+/* A corpus without text leaves no files behind, and no folder of the run. */
 TEST(an_empty_corpus_leaves_nothing)
 {
     write_string(in_folder(folder, "empty.jsonl"), "{\"text\": \" \"}\n");
@@ -248,8 +247,8 @@ TEST(an_empty_corpus_leaves_nothing)
     assert_int_not_equal(access(in_folder(folder, "run"), F_OK), 0);
 }
 
-/* One allocation fails, each of the first 64 and some later ones. A sentence comes back, nothing
- * stays open, and of the documents the whole shards are there or nothing is. */
+/* One allocation fails: each of the first 64 and some later ones. The call returns a sentence and
+ * leaves no file open. The shards of the documents are either complete or absent. */
 TEST(runs_out_of_memory_in_words)
 {
     cpl_train_data data;
@@ -261,7 +260,7 @@ TEST(runs_out_of_memory_in_words)
     assert_ok(open_data(&data, settings, NULL));
     int64_t count = cpl_alloc_count() - before, held = cpl_alloc_in_use();
     cpl_train_data_close(&data);
-    held -= cpl_alloc_in_use(); /* by the data */
+    held -= cpl_alloc_in_use(); /* held by the data */
     for (int64_t n = 1, closed = cpl_alloc_in_use(); n <= count; n += 1 + n / 64) {
         cpl_folder_remove(in_folder(folder, "run"));
         cpl_alloc_fail_at(n);

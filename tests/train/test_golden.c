@@ -45,20 +45,20 @@ static void compare_outputs(const cpl_safetensors *expected, cpl_model *model, c
 
 enum { MOST_LAYERS = 8 };
 
-/* Number i of what a pass keeps. */
+/* Returns number i of a tensor that a pass keeps. */
 static double kept_number(cpl_tensor x, int64_t i)
 {
     return (double)(x.dtype == CPL_BF16 ? cpl_bf16_to_f32(((const uint16_t *)x.storage)[i])
                                         : cpl_f32(x)[i]);
 }
 
-/* The share of the logits below 0 in each layer, from what a pass over each micro-batch keeps. */
+/* Counts the share of logits below 0 in each layer, from what passes over micro-batches keep. */
 static void count_plainly(double *share, cpl_model *model, cpl_step *step,
                           const cpl_step_batch *batch)
 {
     const int64_t T = step->micro * step->seq_len, d = model->config.d_model;
     const int64_t n = model->config.n_experts, all = batch->n_sequences * step->seq_len * n;
-    cpl_tensor kept = cpl_tensor_none(), rows = kept; /* of a layer */
+    cpl_tensor kept = cpl_tensor_none(), rows = kept; /* tensors of a layer */
     memset(share, 0, MOST_LAYERS * sizeof *share);
     assert_true(model->config.n_layers <= MOST_LAYERS && !batch->doc_start);
     for (int64_t first = 0; first < batch->n_sequences; first += step->micro) {
@@ -90,7 +90,7 @@ static void check_negative(const double *want, const cpl_metrics *m, bool figure
     }
 }
 
-/* `micro` sequences at a time; `figures` makes the coupling gradient apart and adds it. */
+/* Runs a case, `micro` sequences at a time. `figures` adds a coupling gradient computed apart. */
 static void run_case(const char *name, const golden_limits *limit, bool poisoned, int64_t micro,
                      bool figures)
 {
@@ -132,7 +132,7 @@ static void run_case(const char *name, const golden_limits *limit, bool poisoned
     count_plainly(negative, &model, &step, &batch);
     int64_t before = cpl_alloc_count();
     cpl_step_gradient(&step, &model, &grads, &settings, &batch, figures, true, &metrics);
-    if (!(figures && be->note)) /* what a GPU has no kernel for takes memory for copies */
+    if (!(figures && be->note)) /* operations without a GPU kernel allocate copies */
         assert_int_equal(cpl_alloc_count(), before); /* nothing is allocated inside a step */
     assert_ok(be->ops->sync(be));
     check_negative(negative, &metrics, figures);

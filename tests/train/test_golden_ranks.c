@@ -1,5 +1,5 @@
 /* test_golden_ranks.c - every gradient of tests/golden/model, computed by the ranks of a mesh:
- * within 1e-5 of PyTorch in float64, on whichever rank. */
+ * within 1e-5 of PyTorch in float64, on every rank. */
 #include "parallel/threads.h"
 #include "tensor/backend/backend.h"
 #include "train/golden_model.h"
@@ -8,7 +8,7 @@ enum { MOST_RANKS = 8 };
 
 static const golden_limits limit = {CPL_F32, CPL_F32, 1e-4, 1e-5, 1e-5};
 
-/* One rank, which lives until its gradients were compared. */
+/* One rank. Its memory lasts until its gradients were compared. */
 typedef struct rank {
     const char *folder;
     int experts;
@@ -35,7 +35,7 @@ static int64_t least_multiple(int64_t a, int64_t b)
     return x;
 }
 
-/* The case's sequences, repeated until every rank has as many: no loss changes by that. */
+/* Returns the sequences, repeated until every rank has as many. Repetition changes no loss. */
 static cpl_step_batch own_batch(rank *r, const cpl_group *world)
 {
     int64_t seq_len      = 0;
@@ -54,7 +54,7 @@ static cpl_step_batch own_batch(rank *r, const cpl_group *world)
     return (cpl_step_batch){r->ids, r->target, NULL, own, own * (seq_len - 1)};
 }
 
-/* Only the main thread may fail a test. */
+/* Records a failure: only the main thread may fail a test. */
 #define NEED(call)                                                                                 \
     if ((call) != CPL_OK) {                                                                        \
         r->failed = #call;                                                                         \
@@ -72,7 +72,7 @@ static void compute(void *context, cpl_group *world)
 {
     rank *r = context;
     golden_settings(&r->settings, r->folder);
-    r->settings.losses.balance.scope = CPL_BALANCE_GLOBAL; /* of PyTorch's one batch, the same */
+    r->settings.losses.balance.scope = CPL_BALANCE_GLOBAL; /* as PyTorch's single batch */
     const cpl_step_batch batch       = own_batch(r, world);
     NEED(cpl_hf_open(&r->hf, r->folder, NULL));
     r->config = *cpl_hf_config(r->hf);
@@ -135,7 +135,7 @@ static void run_case(const char *name, int n_ranks, int experts, bool figures)
     cpl_safetensors_close(expected);
 }
 
-/* Expert parallel over every number that divides the ranks and the case's experts. */
+/* Divides the experts over every number that divides the ranks and the case's experts. */
 static void on_meshes_of(int n_ranks)
 {
     int computed = 0;

@@ -1,5 +1,5 @@
-/* test_loop.c - a run over token shards: what happens in which order, what its files hold, that it
- * goes on bit for bit. */
+/* test_loop.c - a run over token shards: the order of its actions, the contents of its files, and
+ * resuming bit for bit. */
 #include "train/loop.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static const char *const base[] =
 
 TESTS_DO(after_each, drop_all);
 
-/* The same file for all runs. */
+/* Returns the file of ids that all runs share. */
 static const char *ids_file(void)
 {
     static char path[512];
@@ -39,17 +39,17 @@ static cpl_settings *settings_of(const char *extra)
     return settings;
 }
 
-/* ---- what was heard ---- */
+/* ---- records of a run ---- */
 
 typedef struct heard {
     int approved, began, stepped;
     int64_t first_step, last_step, saved[16];
     int n_saved;
     double loss[32];
-    uint64_t evaluated; /* a bit for each step */
+    uint64_t evaluated; /* steps that were evaluated, a bit each */
     bool out_of_order;
-    cpl_status verdict; /* of approve */
-    int64_t waits;      /* the most for the backend in a step after the first */
+    cpl_status verdict; /* the status that approve returns */
+    int64_t waits;      /* most waits for the backend in a step after the first */
 } heard;
 
 static cpl_status approve(void *ctx, const cpl_settings *settings, cpl_backend *be)
@@ -69,7 +69,7 @@ static void began(void *ctx, const cpl_train_facts *facts)
     h->began++;
 }
 
-/* Of an emulated GPU, since the call before. */
+/* Returns the waits of an emulated GPU since the last call. */
 static int64_t waits_of_gpu(void)
 {
     static int64_t before;
@@ -135,7 +135,7 @@ TEST(one_run)
     assert_int_equal(access(in_folder(run, "last/model.safetensors"), F_OK), 0);
 }
 
-/* Two runs of six steps, one of which was cut after four: the same losses, bit for bit. */
+/* Of two runs of six steps, one was cut after four. The losses are equal, bit for bit. */
 TEST(a_run_goes_on)
 {
     const char *run = fresh_run();
@@ -146,7 +146,7 @@ TEST(a_run_goes_on)
     assert_ok(train(&whole, run, all, NULL, &outcome));
     run = fresh_run();
     assert_ok(train(&first, run, part, NULL, &outcome));
-    /* back to step 4, as a run that was killed after it */
+    /* Goes back to step 4, as a run that was killed after step 4. */
     char command[600];
     snprintf(command, sizeof command, "cd '%s' && rm -r step-000006 && ln -sfn step-000004 last",
              run);
@@ -169,7 +169,7 @@ TEST(what_is_not_approved_leaves_nothing)
     assert_int_equal(h.began + h.stepped + h.n_saved, 0);
 }
 
-/* A file of ids does not name its vocabulary: the model's is the bound. */
+/* A file of ids does not name its vocabulary: the model's vocabulary is the bound. */
 TEST(ids_beyond_the_model_are_refused)
 {
     const char *run        = fresh_run();
@@ -180,7 +180,7 @@ TEST(ids_beyond_the_model_are_refused)
     assert_int_equal(h.stepped, 0);
 }
 
-/* Step n reads batch n - 1: the one with an id that is not in the vocabulary ends the run. */
+/* Step n reads batch n - 1. The batch with an id outside of the vocabulary ends the run. */
 TEST(a_step_reads_its_batch)
 {
     cpl_train_outcome outcome;
@@ -196,8 +196,8 @@ TEST(a_step_reads_its_batch)
     }
 }
 
-/* Nothing is learnt from a step whose gradient is not finite, and nothing is saved; the run ends
- * after as many in a row as train.max_skipped. */
+/* A step whose gradient is not finite changes no weight and is not saved. The run ends after
+ * train.max_skipped of these steps in a row. */
 TEST(steps_that_are_not_finite_are_skipped)
 {
     const char *run = fresh_run();
@@ -222,8 +222,8 @@ TEST(steps_that_are_not_finite_are_skipped)
     fclose(file);
 }
 
-/* Work of the next step is given while the backend still has some of this one. The last step also waits
- * for its figures and for held-out loss. */
+/* Work of the next step is given while the backend still has work of this step. The last step also
+ * waits for its figures and for held-out loss. */
 TEST(a_step_waits_once)
 {
     const char *run        = fresh_run();

@@ -1,5 +1,5 @@
-/* test_metrics.c - the line of metrics.jsonl: every member from its field, what is not finite or
- * not computed, and the old keys of the figures. */
+/* test_metrics.c - the line of metrics.jsonl: every member from its field, values that are not
+ * finite or not computed, and the old keys of the figures. */
 #include "train/metrics.h"
 
 #include <math.h>
@@ -81,7 +81,7 @@ TEST(every_figure_has_its_key_and_its_old_one)
     for (int i = 0; i < CPL_N_FIGURES; i++) centred[i] = 500 + i;
     l.json = cpl_metrics_json(&l.m);
     for (int i = 0; i < CPL_N_FIGURES; i++)
-        assert_null(json_object_get(l.json, cpl_figure_rows[i].name)); /* none without figures */
+        assert_null(json_object_get(l.json, cpl_figure_rows[i].name)); /* absent without figures */
     json_decref(l.json);
     l.m.has_figures = true;
     l.json          = cpl_metrics_json(&l.m);
@@ -101,7 +101,7 @@ TEST(every_figure_has_its_key_and_its_old_one)
     drop(&l);
 }
 
-/* Every other number, each another one than all others. */
+/* Sets every other number to a value that differs from all others. */
 TEST(every_number_has_its_key)
 {
     line l = take();

@@ -1,4 +1,4 @@
-/* test_metrics_file.c - metrics.jsonl of a run that goes on: cut by step, and no line lost. */
+/* test_metrics_file.c - metrics.jsonl of a run that goes on is cut by step and loses no line. */
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ static void assert_holds(const char *path, const char *want)
 }
 
 /* Opens a file of `text` at the checkpoint of `step` with `expected` lines, appends a line, and
- * compares all of it. Returns how often it was warned. */
+ * compares the whole file. Returns the number of warnings. */
 static int cut(const char *text, int64_t step, int64_t expected, const char *want)
 {
     const char *path = metrics_path();
@@ -44,7 +44,7 @@ static int cut(const char *text, int64_t step, int64_t expected, const char *wan
 
 #define L(step) "{\"step\":" #step ",\"loss\":1}\n"
 
-/* ---- what stays ---- */
+/* ---- lines that stay ---- */
 
 TEST(test_whole_files)
 {
@@ -70,10 +70,10 @@ TEST(test_damaged_lines_stay)
         cut(L(1) "\n[]\n{\"step\":\"3\"}\n" L(4) L(5), 4, 5, L(1) "\n[]\n{\"step\":\"3\"}\n" L(4)),
         1);
     assert_non_null(strstr(warned, "line 2 is damaged (3 lines in all)"));
-    /* the line of the checkpoint's own step, and one of a later step */
+    /* The file has the line of the checkpoint's own step, and a line of a later step. */
     assert_int_equal(cut(L(1) "{\"step\":2,X}\n" L(3), 2, 2, L(1) "{\"step\":2,X}\n"), 1);
     assert_int_equal(cut(L(1) L(2) "{\"step\":3,X}\n" L(4), 2, 2, L(1) L(2)), 0);
-    /* an old checkpoint does not say how many there were */
+    /* An old checkpoint does not name the number of lines. */
     assert_int_equal(cut(L(1) "X\n" L(3), 2, -1, L(1) "X\n"), 1);
 }
 
@@ -90,7 +90,7 @@ TEST(test_missing_lines)
     assert_int_equal(cut(L(1) "{\"st", 5, 5, L(1) "{\"st\n"), 2);
 }
 
-/* ---- what is refused ---- */
+/* ---- files that are refused ---- */
 
 static void *out_of(size_t bytes)
 {
@@ -136,6 +136,6 @@ TEST(test_links_pipes_and_endless_files)
     assert_refused(path, "not a regular file");
     assert_int_equal(unlink(path), 0);
     write_string(path, L(1));
-    assert_int_equal(truncate(path, (off_t)1 << 40), 0); /* a hole: no disk is taken */
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0); /* a hole takes no disk */
     assert_refused(path, "more than the metrics of a run");
 }

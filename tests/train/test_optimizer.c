@@ -1,6 +1,6 @@
 /* test_optimizer.c - AdamW over a whole model against the formula in double, clipping, skipped
- * steps, and the BF16 copies; the learning rate against the reference and at its corners. (One
- * tensor against PyTorch: tests/tensor/test_adamw.c.) */
+ * steps, and the BF16 copies. The learning rate is compared with the reference and at its corners.
+ * (One tensor against PyTorch: tests/tensor/test_adamw.c.) */
 #include "train/norm.h"
 
 #include "store/model_case.h"
@@ -10,7 +10,7 @@ static const cpl_train_settings recipe =
     LIST(.lr = 1e-2, .router_lr = 1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1,
          .clip = 1);
 
-/* A gradient that depends on the place alone. */
+/* Returns a gradient that depends on the place alone. */
 static float drawn(int64_t tensor, int64_t i, int64_t step)
 {
     uint64_t x = (uint64_t)(tensor * 1000003 + i * 7919 + step * 104729) * 0x9E3779B97F4A7C15u;
@@ -47,7 +47,7 @@ static float second(cpl_backend *be, cpl_tensor t)
     return cpl_f32(seen(be, t))[1];
 }
 
-/* Every tensor's first numbers in double beside the optimizer's, over steps clipped and not. */
+/* Compares every tensor's first numbers with the formula in double, in clipped and other steps. */
 static void check_formula(double router_lr)
 {
     enum { STEPS = 6, MOST = 64 };
@@ -113,7 +113,7 @@ TEST(zero_and_not_finite)
     assert_false(isfinite(gradient_norm(&o)));
     o.share.be->ops->fill(o.share.be, one, NAN);
     assert_false(isfinite(gradient_norm(&o)));
-    o.share.be->ops->fill(o.share.be, one, 3e38f); /* its square is beyond F32, the norm is not */
+    o.share.be->ops->fill(o.share.be, one, 3e38f); /* the square exceeds F32, the norm does not */
     assert_near(gradient_norm(&o), 3e38, 1e32);
     assert_int_equal(o.count, 0);
     cpl_optimizer_free(&o);
@@ -180,7 +180,7 @@ TEST(learning_rate_as_the_reference)
 TEST(learning_rate_at_its_corners)
 {
     cpl_train_settings s = {.lr = 1, .lr_min = NAN, .warmup_steps = 0, .steps = 1};
-    assert_near(cpl_optimizer_lr(&s, 1), 0.1, 0); /* unset: a tenth of the peak */
+    assert_near(cpl_optimizer_lr(&s, 1), 0.1, 0); /* the default is a tenth of the peak */
     s.steps = 1000000;
     assert_true(cpl_optimizer_lr(&s, 1) < 1 && cpl_optimizer_lr(&s, 1) > 0.999999);
     assert_near(cpl_optimizer_lr(&s, 500000), 0.55, 1e-12);

@@ -1,11 +1,11 @@
-/* test_pace.c - when a run says that its steps wander. */
+/* test_pace.c - the warning of a run whose steps differ in time. */
 #include <math.h>
 
 #include "check.h"
 #include "train/pace.h"
 
-/* Steps of `fast` seconds, of which every one but each fifth takes `slow`; `share` of the time of
- * two threads was got, on two processors of which `others` were taken. */
+/* Returns a window of steps. Every fifth step takes `fast` seconds, the others `slow`. The process
+ * got `share` of the time of two threads, on two processors of which others used `others`. */
 static cpl_pace_window window(double fast, double slow, double share, double others)
 {
     cpl_pace_window w = {.n_threads = 2, .n_processors = 2};
@@ -33,10 +33,10 @@ TEST(test_each_condition_alone_says_nothing)
 {
     assert_false(judge(window(0.1, 0.1, 0.4, 1.2)));  /* equally slow */
     assert_false(judge(window(0.1, 0.14, 0.4, 1.2))); /* nearly */
-    assert_false(judge(window(0.1, 0.3, 0.95, 1.2))); /* got its time */
-    assert_false(judge(window(0.1, 0.3, 0.4, 0)));    /* idle: it waited for something else */
+    assert_false(judge(window(0.1, 0.3, 0.95, 1.2))); /* the process got its time */
+    assert_false(judge(window(0.1, 0.3, 0.4, 0)));    /* idle: it waited for other reasons */
     assert_false(judge(window(0.1, 0.3, 0.4, 0.1)));
-    assert_false(judge(window(0.1, 0.3, 0.4, 0.6))); /* a processor was free for part of it */
+    assert_false(judge(window(0.1, 0.3, 0.4, 0.6))); /* a processor was free for a part */
 }
 
 TEST(test_what_cannot_be_measured_says_nothing)
@@ -46,7 +46,7 @@ TEST(test_what_cannot_be_measured_says_nothing)
     assert_false(cpl_pace_judge(&w));
 }
 
-/* A few outliers are no wandering: the first step, a page fault, a logged step. */
+/* A few outliers raise no warning: the first step, a page fault, a logged step. */
 TEST(test_outliers)
 {
     cpl_pace_window w = window(0.1, 0.1, 0.4, 1.2);
@@ -71,10 +71,10 @@ TEST(test_steps_of_this_process)
         cpl_pace_begin(&pace);
         cpl_pace_end(&pace, &log);
     }
-    assert_int_equal(pace.steps, 3 * CPL_PACE_STEPS); /* too short to judge */
+    assert_int_equal(pace.steps, 3 * CPL_PACE_STEPS); /* too short for a judgement */
     pace.began -= 2 * CPL_PACE_SECONDS;
     cpl_pace_begin(&pace);
     cpl_pace_end(&pace, &log);
-    assert_int_equal(pace.steps, 0); /* judged, and the next window begins */
-    assert_int_equal(said, 0);       /* most of so many processors are free */
+    assert_int_equal(pace.steps, 0); /* the window was judged, and the next begins */
+    assert_int_equal(said, 0);       /* most processors are free */
 }

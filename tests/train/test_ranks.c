@@ -1,5 +1,5 @@
-/* test_ranks.c - a run of several ranks, as threads: the same model as one process trains, on every
- * mesh; the same bits again; checkpoints that any other mesh goes on from. */
+/* test_ranks.c - a run of several ranks, as threads: the model of one process on every mesh, equal
+ * bits in a repeated run, checkpoints that any other mesh resumes. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static const char *const base[] =
          "train.lr=1e-2", "checkpoint.every=0", "eval.every=10", "log.every=4", "compute.dtype=f32",
          "compute.threads=1");
 
-/* The same file for all runs. */
+/* Returns the file of ids that all runs share. */
 static const char *ids_file(void)
 {
     static char path[512];
@@ -52,22 +52,22 @@ typedef struct result {
     char sentence[300];
     int64_t step;
     double loss[MOST_STEPS + 1], total[MOST_STEPS + 1], erc[MOST_STEPS + 1], norm[MOST_STEPS + 1];
-    double held_out, clean; /* of the last step */
-    double router_cos;      /* of step 4, where some hinges are active */
+    double held_out, clean; /* losses of the last step */
+    double router_cos;      /* at step 4, where some hinges are active */
     double load_max;
-    double lambda[3]; /* of step 4: of the rows, of the centred rows, of a random direction */
-    double negative;  /* scores_negative of step 4 */
-    int64_t messages; /* of this rank: buckets, and the exchange */
+    double lambda[3]; /* step 4: of the rows, of the centred rows, of a random direction */
+    double negative;  /* scores_negative at step 4 */
+    int64_t messages; /* messages of this rank: buckets, and the exchange */
 } result;
 
-/* One rank of it. */
+/* One rank of the run. */
 typedef struct rank {
     const char *run;
     const char *const *extra;
     mesh shape;
     bool resume;
-    void (*act)(struct rank *r, cpl_trainer *t); /* in place of training */
-    char wrong[200]; /* what `act` found first: only the main thread may fail a test */
+    void (*act)(struct rank *r, cpl_trainer *t); /* runs in place of training */
+    char wrong[200]; /* the first fault that `act` found: only the main thread may fail a test */
     result result;
 } rank;
 
@@ -98,7 +98,7 @@ static cpl_status act(rank *r, const cpl_train_job *job)
     return CPL_OK;
 }
 
-/* `world` is NULL in one process. */
+/* Runs one rank. `world` is NULL in one process. */
 static void run_rank(void *context, cpl_group *world)
 {
     rank *r                             = context;
@@ -118,7 +118,7 @@ static void run_rank(void *context, cpl_group *world)
     drop(&settings);
 }
 
-/* Runs all ranks; returns what rank 0 heard. The others must have ended alike. */
+/* Runs all ranks and returns the result of rank 0. The others must have ended alike. */
 static result run_all(const rank *job)
 {
     rank r[MOST_RANKS];
@@ -169,7 +169,7 @@ static void unload(model_of *m)
     cpl_hf_close(m->hf);
 }
 
-/* The largest difference of a tensor, as a share of its norm. */
+/* Returns the largest difference of a tensor, as a share of its norm. */
 static double difference(const char *run, const char *other)
 {
     model_of a, b;
@@ -220,7 +220,7 @@ static void compare(const result *one, const result *many, int steps, mesh shape
     assert_near(many->negative, one->negative, 5e-3); /* a few of 1024 scores are near 0 */
 }
 
-/* All tensors of weights and moments of two checkpoints of the same step, whatever the files. */
+/* Compares all weights and moments of two checkpoints of one step, whatever their files are. */
 static void assert_same_state(const char *run, const char *other)
 {
     static const char *const files[][2] = {{"model.safetensors", "model.safetensors.index.json"},
@@ -257,7 +257,7 @@ static void assert_same_state(const char *run, const char *other)
 
 /* ---- the tests ---- */
 
-/* The last two only as they are by default, to save time. */
+/* Shapes of meshes. The last two run only with the defaults, to save time. */
 static const mesh shapes[] = {{2, 1}, {4, 2}, {8, 1}, {2, 2}, {4, 4},
                               {8, 2}, {8, 8}, {4, 1}, {8, 4}};
 
@@ -305,7 +305,7 @@ TEST(twice_the_same_bits)
     }
 }
 
-/* One process in bf16, and two: the masters that are saved are whole. */
+/* Runs bf16 in one process and in two: the masters that are saved are whole. */
 TEST(bf16_masters_are_whole)
 {
     static const char *const extra[] = {"compute.dtype=bf16", "train.steps=6", NULL};
@@ -317,8 +317,8 @@ TEST(bf16_masters_are_whole)
     assert_true(difference(alone, run) < 0.05);
 }
 
-/* Divided masters share memory with the gradients: what makes them whole between two steps changes
- * no later step. */
+/* Divided masters share memory with the gradients. Making them whole between two steps changes no
+ * later step. */
 TEST(whole_masters_disturb_nothing)
 {
     static const char *const often[] = {"compute.dtype=bf16", "train.steps=6", "eval.every=1",
@@ -350,7 +350,7 @@ static void expect_bytes(rank *r, const char *what, int64_t counted, int64_t pre
                  (long long)counted, (long long)predicted);
 }
 
-/* One step's work of a trainer just opened, without what a loop does between steps. */
+/* Does one step's work of a trainer just opened, without the work of a loop between steps. */
 static void check_traffic(rank *r, cpl_trainer *t)
 {
     cpl_step_traffic p;
@@ -371,7 +371,7 @@ static void check_traffic(rank *r, cpl_trainer *t)
     if ((t->mesh.experts.size > 1) != (tokens > 0)) strcpy(r->wrong, "wrong ranks send tokens");
     cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, t->metrics.grad_norm, 1e-3);
     expect_bytes(r, "parameters", counted[CPL_ALL_GATHER].bytes, p.parameters.bytes);
-    /* What the loop adds: the signs of a stop, two agreements. */
+    /* The loop adds the signs of a stop and two agreements. */
     const int64_t between =
         cpl_group_sum_bytes(t->world->size, t->world->rank, 2, 8) + 2 * (t->world->size - 1) * 8;
     const int64_t sums = p.coupling.bytes + p.balance.bytes + p.figures.bytes - between;
@@ -412,11 +412,11 @@ static void copy_run(const char *to, const char *from)
     assert_int_equal(system(command), 0);
 }
 
-/* Which does not depend on train.steps. */
+/* A learning rate that does not depend on train.steps. */
 #define CONSTANT_RATE "train.lr_min=1e-2", "train.warmup_steps=1", "z.weight=0.001"
 
-/* Each mesh of the chain takes over the state bit for bit; then the run goes on as one
- * process would have from the start. */
+/* Each mesh of the chain takes over the state bit for bit. The run then goes on as one process
+ * would have from the start. */
 static void go_on(const mesh *chain, size_t n, const char *dtype, const char *activations)
 {
     const char *const first[] = {"train.steps=4", CONSTANT_RATE, dtype, activations, NULL};
@@ -443,7 +443,7 @@ static void go_on(const mesh *chain, size_t n, const char *dtype, const char *ac
         assert_near(r.loss[s], whole.loss[s], (is_f32 ? 1e-4 : 1e-2) * whole.loss[s]);
 }
 
-/* 1 -> 4 -> 2 -> 1, and masters that are divided and whole in turn. */
+/* The chain is 1 -> 4 -> 2 -> 1, with masters that are divided and whole in turn. */
 TEST(any_mesh_goes_on)
 {
     static const mesh f32[]  = {{1, 1}, {4, 2}, {2, 1}, {8, 4}, {4, 4}, {1, 1}};
@@ -452,7 +452,7 @@ TEST(any_mesh_goes_on)
     go_on(bf16, sizeof bf16 / sizeof *bf16, "compute.dtype=bf16", "compute.activations=bf16");
 }
 
-/* The last byte of a file becomes another one. */
+/* Changes the last byte of a file. */
 static void damage(const char *folder, const char *name)
 {
     char path[400];
@@ -466,7 +466,7 @@ static void damage(const char *folder, const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The ranks divide the verifying: no file of the checkpoint is left out. */
+/* The ranks divide the verification, and no file of the checkpoint is left out. */
 TEST(every_damaged_file_is_found)
 {
     static const char *const files[] = LIST(
@@ -493,9 +493,10 @@ TEST(every_damaged_file_is_found)
     }
 }
 
-/* Four more steps of all ranks: each waits for its results, as in one process, and once for each message
- * of tensors, F32 or mixed: buckets, the exchange, the loads and probabilities of balance.scope=global, the coupling
- * loss of each layer, and with divided experts its diagonal and violations. */
+/* Makes four more steps of all ranks. Each step waits for its results, as in one process, and once
+ * for each message of tensors, F32 or mixed: buckets, the exchange, the loads and probabilities of
+ * balance.scope=global, the coupling loss of each layer, and with divided experts its diagonal and
+ * violations. */
 TEST(a_message_waits_once)
 {
     enum { MORE = 4, LAYERS = 2 };

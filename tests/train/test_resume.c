@@ -1,4 +1,4 @@
-/* test_resume.c - which settings may differ when a run goes on, and the settings of a
+/* test_resume.c - the settings that may differ when a run goes on, and the settings of a
  * checkpoint. */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 TESTS_DO(after_each, drop_all);
 
-/* The defaults with one change. */
+/* Returns the defaults with one change. */
 static cpl_settings *with(const char *assignment)
 {
     cpl_settings *settings = new_settings();
@@ -41,7 +41,7 @@ TEST(what_changes_no_step_may_change)
     assert_non_null(strstr(warned, words));
 }
 
-/* A machine may need smaller micro-batches: a warning where they are what load balancing counts over. */
+/* A machine may need smaller micro-batches. A warning is given if load balancing counts them. */
 TEST(micro_batches_may_change)
 {
     static const char *const scopes[] = {"auto", "micro", "global", "sequence"};
@@ -75,8 +75,7 @@ TEST(what_changes_a_step_may_not)
         assert_fails(CPL_ERR_INPUT, fixed[i][1], resume(fixed[i][0]));
 }
 
-/* Resumes a run of `was` (NULL: the defaults) with `now`; the settings that the run then has are the
- * run's own if `kept`. */
+/* Resumes a run of `was` (NULL: the defaults) with `now`. `kept`: the run keeps its settings. */
 static void resume_as(const char *was, const char *now, const char *refused, bool kept)
 {
     cpl_settings *old = with(was), *fresh = with(was);
@@ -99,7 +98,7 @@ static void resume_as(const char *was, const char *now, const char *refused, boo
     }
 }
 
-/* A run of before the setting goes on as it was. */
+/* A run from before the setting goes on with its old behaviour. */
 TEST(activations_follow_products)
 {
     static const struct {
@@ -115,7 +114,7 @@ TEST(activations_follow_products)
         assert_ok(cpl_train_resolve_machine(s, NULL, 1, cases[i].resumed));
         assert_int_equal(s->compute.activations, cases[i].want);
         assert_ok(
-            cpl_train_resolve_machine(s, NULL, 1, !cases[i].resumed)); /* what is said stays */
+            cpl_train_resolve_machine(s, NULL, 1, !cases[i].resumed)); /* a named value stays */
         assert_int_equal(s->compute.activations, cases[i].want);
     }
     cpl_settings *s = with("compute.dtype=f32");
@@ -124,8 +123,8 @@ TEST(activations_follow_products)
                  cpl_train_resolve_machine(s, NULL, 1, false));
 }
 
-/* To name the value that an automatic one became is no change, and the run keeps its own, to the
- * bit; nor is it one to name none. */
+/* Naming the value that an automatic setting became is no change, and neither is leaving it out.
+ * The run keeps its own value, to the bit. */
 TEST(what_a_value_became_is_no_change)
 {
     resume_as("train.lr=3e-4", "train.lr_min=3e-5", NULL, true);
@@ -144,14 +143,14 @@ TEST(what_a_value_became_is_no_change)
     resume_as("compute.activations=bf16", "compute.activations=auto", NULL, true);
     resume_as("compute.dtype=bf16", "compute.activations=f32", NULL, true);
     resume_as("compute.dtype=bf16", "compute.activations=bf16", "compute.activations is f32", true);
-    /* Not in the record of older versions; the others are held against the data. */
+    /* Older versions did not record this value. The other settings are compared with the data. */
     resume_as("compute.dtype=auto", "compute.dtype=bf16", NULL, false);
     resume_as(NULL, "data.eos=7", NULL, false);
     resume_as(NULL, "data.token_type=uint16", NULL, false);
     resume_as("data.eos=7", "data.eos=8", "data.eos", true);
 }
 
-/* One warning with both values of all that differs, and of nothing else. */
+/* One warning names all settings that differ, with both values, and no other setting. */
 TEST(what_a_run_was_made_with)
 {
     cpl_backend be;
@@ -177,8 +176,8 @@ TEST(what_a_run_was_made_with)
     cpl_backend_free(&be);
 }
 
-/* An object of a checkpoint without `gone`, with `name` set to `value`, against the defaults with
- * one change. */
+/* Checks an object of a checkpoint without `gone`, and with `name` set to `value`, against the
+ * defaults with one change. */
 static cpl_status check(const char *gone, const char *name, const char *value, const char *change)
 {
     cpl_settings *made = with(NULL), *config = with(change);
@@ -195,7 +194,7 @@ static cpl_status check(const char *gone, const char *name, const char *value, c
 TEST(a_checkpoint_knows_its_settings)
 {
     assert_ok(check(NULL, NULL, NULL, NULL));
-    assert_ok(check("orth.weight", NULL, NULL, NULL)); /* lacking: its default */
+    assert_ok(check("orth.weight", NULL, NULL, NULL)); /* an absent setting has its default */
     assert_ok(check("balance.scope", NULL, NULL, NULL));
     assert_ok(check(NULL, "erc.alpha", "0.25", "erc.alpha=0.25"));
     assert_int_equal(n_warnings, 0);

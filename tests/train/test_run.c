@@ -1,4 +1,4 @@
-/* test_run.c - the folder of a run: who may write it, what stays when it is closed. */
+/* test_run.c - the folder of a run: who may write it, and the files that stay after closing. */
 #include "train/run.h"
 
 #include <sys/wait.h>
@@ -38,7 +38,7 @@ TEST(a_run_is_begun_once)
     cpl_run run, other;
     const char *folder = run_path("once");
     assert_ok(cpl_run_open(&run, folder, 1));
-    const pid_t child = fork(); /* the lock is one between processes */
+    const pid_t child = fork(); /* the lock holds between processes */
     if (child == 0) _exit(cpl_run_open(&other, folder, 0) == CPL_ERR_INPUT ? 7 : 8);
     int left = 0;
     assert_int_equal(waitpid(child, &left, 0), child);
@@ -48,12 +48,12 @@ TEST(a_run_is_begun_once)
     cpl_run_close(&run);
     assert_int_equal(cpl_run_open(&other, run_path("once"), 1), CPL_ERR_INPUT);
     cpl_run_close(&other);
-    assert_ok(cpl_run_open(&other, run_path("once"), 0)); /* it may go on */
+    assert_ok(cpl_run_open(&other, run_path("once"), 0)); /* the run may go on */
     cpl_run_close(&other);
-    assert_true(is_there(run_path("once/config.yaml"))); /* and stays when it is closed */
+    assert_true(is_there(run_path("once/config.yaml"))); /* the file stays after closing */
 }
 
-/* A folder with other files is no place for a run, and a run that is not there cannot go on. */
+/* A run refuses a folder with other files. A run that does not exist cannot go on. */
 TEST(other_folders_are_refused)
 {
     cpl_run run;
@@ -64,14 +64,14 @@ TEST(other_folders_are_refused)
     assert_true(is_there(run_path("other/files")));
     assert_false(is_there(run_path("other/lock")));
     assert_int_equal(rmdir(run_path("other/files")), 0);
-    assert_ok(cpl_run_open(&run, run_path("other"), 1)); /* an empty one is */
+    assert_ok(cpl_run_open(&run, run_path("other"), 1)); /* an empty folder is allowed */
     cpl_run_close(&run);
     assert_fails(CPL_ERR_INPUT, "there is no such run", cpl_run_open(&run, run_path("none"), 0));
     assert_false(is_there(run_path("none")));
 }
 
-/* Metrics without a checkpoint are those of a run whose checkpoints are gone, unless none was saved
- * yet; what is refused stays as it is. */
+/* Metrics without a checkpoint belong to a run whose checkpoints are gone, unless the run saved
+ * none yet. A refused folder stays as it is. */
 TEST(a_run_without_checkpoint)
 {
     cpl_run run;
@@ -97,17 +97,17 @@ TEST(a_run_without_checkpoint)
     assert_int_equal(unlink(run_path("early/config.yaml")), 0);
     assert_fails(CPL_ERR_INPUT, "holds a run already (step-000002)",
                  cpl_run_open(&run, run_path("early"), 1));
-    assert_null(strstr(cpl_last_error(), "--resume")); /* which would be refused too */
+    assert_null(strstr(cpl_last_error(), "--resume")); /* --resume would be refused too */
     write_string(run_path("early/config.yaml"), "");
     assert_fails(CPL_ERR_INPUT, "holds a run", cpl_run_check_place(run_path("early")));
-    assert_null(strstr(cpl_last_error(), "--resume")); /* nor with packed metrics */
+    assert_null(strstr(cpl_last_error(), "--resume")); /* packed metrics would be refused too */
     assert_int_equal(unlink(run_path("early/metrics.jsonl.gz")), 0);
     assert_fails(CPL_ERR_INPUT, "--resume", cpl_run_check_place(run_path("early")));
     assert_ok(cpl_run_check_place(run_path("none")));
     assert_false(is_there(run_path("none")));
 }
 
-/* A folder in its way stands for a file system without links. */
+/* A folder in the link's place simulates a file system without links. */
 TEST(links_are_tried)
 {
     cpl_run run;
@@ -136,7 +136,7 @@ TEST(lines_are_appended_and_counted)
     assert_ok(cpl_run_log(&run, json_pack("{s:i}", "step", 9)));
     cpl_run_close(&run);
     cpl_text text = read_bytes(run_path("lines/metrics.jsonl"));
-    for (char *c = text.bytes; *c; c++) /* whatever the spaces are */
+    for (char *c = text.bytes; *c; c++) /* removes all spaces */
         if (*c == ' ') memmove(c, c + 1, strlen(c));
     assert_string_equal(text.bytes, "{\"step\":1}\n{\"step\":2}\n{\"step\":9}\n");
     cpl_text_free(&text);

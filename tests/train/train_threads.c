@@ -1,5 +1,5 @@
-/* train_threads.c - a run over ranks as threads of this process: train_threads CONFIG.yaml RUN RANKS.
- * Its files are compared with those of MPI processes by check_ranks.py. */
+/* train_threads.c - a run over ranks as threads of this process: train_threads CONFIG.yaml RUN
+ * RANKS. check_ranks.py compares its files with those of MPI processes. */
 #include <stdio.h>
 #include <stdlib.h>
 
