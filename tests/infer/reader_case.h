@@ -1,5 +1,5 @@
 /* reader_case.h - small models on disk with a tokenizer, and texts of invented words, for the tests
- * of what reads text. */
+ * of readers of text. */
 #ifndef CPL_TESTS_INFER_READER_CASE_H
 #define CPL_TESTS_INFER_READER_CASE_H
 
@@ -7,7 +7,7 @@
 #include "store/hf.h"
 #include "store/model_case.h"
 
-enum { READER_VOCAB = 384 }; /* of tests/golden/tokenizers/small.json, whose <eos> is 0 */
+enum { READER_VOCAB = 384 }; /* tokens of golden/tokenizers/small.json, whose <eos> is 0 */
 
 static inline cpl_model_settings reader_config(void)
 {
@@ -17,7 +17,7 @@ static inline cpl_model_settings reader_config(void)
     return c;
 }
 
-/* Writes the model as an OLMoE directory; with `eos` -1 no <eos> is named. */
+/* Writes the model as an OLMoE directory. With `eos` -1 the directory names no <eos>. */
 static inline void reader_save(const char *folder, model_case *m, int64_t eos, bool tokenizer)
 {
     cpl_hf_tokens tokens = {.pad = 1, .bos = -1, .eos = eos};
@@ -34,7 +34,7 @@ static inline const char *reader_folder(const cpl_model_settings *config, uint64
     return folder;
 }
 
-/* `count` documents of the source `name`, of 1 to 40 words, as JSON lines appended to `text`. */
+/* Appends `count` documents of the source `name`, of 1 to 40 words, as JSON lines to `text`. */
 static inline void reader_documents(cpl_text *text, const char *name, int count, uint64_t seed)
 {
     static const char *const words[] = {"the", "cat",  "sat",  "on",   "a",    "mat",
@@ -51,7 +51,7 @@ static inline void reader_documents(cpl_text *text, const char *name, int count,
     }
 }
 
-/* A file of two sources, "one" and "two". */
+/* Writes a file of two sources, "one" and "two", and returns its path. */
 static inline const char *reader_text(int count)
 {
     cpl_text text    = {0};

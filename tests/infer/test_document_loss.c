@@ -1,5 +1,5 @@
-/* test_document_loss.c - documents cut into windows, and their losses: whatever they are batched
- * with, and as one forward pass a document gives them; limits; bad input. */
+/* test_document_loss.c - documents cut into windows, and their losses: the same in any batch and in
+ * a single forward pass a document. Limits and bad input are tested too. */
 #include "infer/document_loss.h"
 
 #include <float.h>
@@ -27,7 +27,7 @@ static cpl_texts read_texts(const char *path, const cpl_texts_options *options)
     return texts;
 }
 
-/* The text of one document is encoded as a whole; the first token comes behind <eos>. */
+/* The text of one document is encoded as a whole. Its first token comes behind <eos>. */
 TEST(a_document_begins_behind_eos)
 {
     const char *path = in_folder(scratch_folder(), "a.txt");
@@ -56,7 +56,7 @@ TEST(a_document_begins_behind_eos)
     cpl_tokenizer_free(t);
 }
 
-/* Every prediction stands in exactly one window, and none is longer than asked. */
+/* Every prediction stands in exactly one window, and no window is longer than asked. */
 TEST(windows_cover_everything_once)
 {
     cpl_texts_options options = cpl_texts_defaults();
@@ -93,7 +93,7 @@ static int64_t predictions_of(const cpl_texts *texts, int64_t source)
     return sum;
 }
 
-/* Of a budget every source has its even share; what a small one leaves goes to the others. */
+/* Every source has an even share of a budget. A small source leaves its rest to the others. */
 TEST(a_budget_is_shared_evenly)
 {
     cpl_text text             = {0};
@@ -148,7 +148,7 @@ static cpl_document_losses losses_of(const char *folder, const char *path,
     return losses;
 }
 
-/* -ln p of every prediction of one window from the logits of a pass of it alone, in double. */
+/* Returns the sum of -ln p of a window's predictions, in double, from a pass of it alone. */
 static double plain_nll(model_case *m, const int32_t *ids, const int32_t *target, int64_t count)
 {
     const int64_t vocab = m->model.config.vocab_size;
@@ -180,7 +180,7 @@ static double plain_document(model_case *m, const cpl_texts *texts, int64_t docu
     return nll;
 }
 
-/* Rounding of sums over the vocabulary and the window: c eps (ln V + nll of a token) a token. */
+/* Compares losses within the rounding of sums: c eps (ln V + nll of a token) a token. */
 static void assert_same_loss(const cpl_document_loss *got, double want)
 {
     assert_near(got->nll, want, 64 * (double)FLT_EPSILON * (want + 6 * (double)got->tokens));
@@ -294,7 +294,7 @@ TEST(bad_input_has_sentences)
                  cpl_document_losses_of(&l, few, &path, 1, &usual, &options, NULL));
 }
 
-/* One token, and no <eos> to predict it from. */
+/* The text has one token, and no <eos> from which the token is predicted. */
 TEST(a_single_token_needs_an_eos)
 {
     const char *path          = in_folder(scratch_folder(), "a.txt");
@@ -315,14 +315,14 @@ TEST(a_single_token_needs_an_eos)
 
 enum { MOST_RANKS = 5 };
 
-/* One rank, as a thread. */
+/* One rank, run as a thread. */
 typedef struct rank {
     const char *folder, *path;
     cpl_document_losses losses;
     cpl_status status;
 } rank;
 
-/* Windows and batches so short that a document is in several batches. */
+/* Options with windows and batches so short that a document is in several batches. */
 static const cpl_reader_options short_batches = {
     .window = 5, .stride = 3, .batch_tokens = 40, .n_threads = 1};
 
@@ -336,7 +336,7 @@ static void run_rank(void *context, cpl_group *world)
         cpl_document_losses_of(&r->losses, r->folder, &r->path, 1, &reading, &options, NULL);
 }
 
-/* To the bit. */
+/* Losses of several ranks equal the losses of one process to the bit. */
 TEST(ranks_do_not_matter)
 {
     static const int sizes[] = {2, 3, MOST_RANKS};

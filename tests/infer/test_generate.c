@@ -1,5 +1,5 @@
-/* test_generate.c - generation with a cache against the whole forward pass without one, and what
- * temperature, top-p, seed, eos and the context do. */
+/* test_generate.c - generation with a cache against the whole forward pass without a cache, and the
+ * effects of temperature, top-p, seed, eos and the context. */
 #include "infer/generate.h"
 
 #include <float.h>
@@ -22,7 +22,7 @@ static void compare_logits(const cpl_generator *g, const float *want)
     for (int64_t v = 0; v < vocab; v++) assert_near(ours[v], want[v], tolerance);
 }
 
-/* However the text is cut, the logits behind each cut are those of the whole. */
+/* The logits behind each cut of a text equal the logits of the whole text. */
 static void check_cuts(cpl_model_settings config)
 {
     static const int64_t chunks[] = {1, 4, 7, TEXT};
@@ -148,8 +148,8 @@ TEST(seeds_reproduce)
     cpl_generator_free(&cut);
 }
 
-/* Each token is drawn with the number of its own position: a text goes on in the same way when more
- * of it is given as the prompt, wherever that is cut. */
+/* Each token is drawn with the number of its own position. A text goes on in the same way when more
+ * of it is given as the prompt, wherever the prompt is cut. */
 TEST(draws_by_position)
 {
     int32_t text[6 + MOST_NEW];
@@ -169,7 +169,7 @@ TEST(draws_by_position)
     }
 }
 
-/* Pearson's statistic of counts that should be even; its mean is n - 1. */
+/* Returns Pearson's statistic of counts that should be even. Its mean is n - 1. */
 static double chi_square(const int *count, int64_t n, double each)
 {
     double sum = 0;
@@ -177,8 +177,8 @@ static double chi_square(const int *count, int64_t n, double each)
     return sum;
 }
 
-/* Where all ids are as likely, every position draws each as often, whatever its neighbour and the
- * same position of the next seed drew. */
+/* If all ids are equally likely, every position draws each id equally often, whatever its neighbour
+ * and the same position of the next seed drew. */
 TEST(draws_are_independent)
 {
     enum { SEEDS = 600, V = 61 };
@@ -203,7 +203,7 @@ TEST(draws_are_independent)
 }
 
 /* A top-p so small that one token reaches it is greedy at any temperature, and so is a temperature
- * near 0; with temperature 1 the first token is drawn as often as the softmax says. */
+ * near 0. With temperature 1 the first token is drawn as often as the softmax says. */
 TEST(temperature_and_top_p)
 {
     enum { DRAWS = 400 };

@@ -1,5 +1,5 @@
-/* Scores of many sequences against one pass over each by itself, and continuations against
- * cpl_generate: however small cache and chunk are, whatever is asked together. */
+/* Scores of many sequences against a separate pass over each, and continuations against
+ * cpl_generate, for small caches and chunks and for any set of requests. */
 #include "infer/lm_batch.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ typedef struct lines {
     int64_t n;
 } lines;
 
-/* Sequences that share beginnings of several lengths, some of them equal. */
+/* Draws sequences that share beginnings of several lengths. Some sequences are equal. */
 static void draw(lines *l, int64_t n, int64_t vocab, unsigned seed)
 {
     srand(seed);
@@ -75,7 +75,7 @@ TEST(scores)
     }
 }
 
-/* A common beginning passes through the model once, also from group to group. */
+/* A common beginning passes through the model once, also across groups. */
 TEST(scores_share)
 {
     static lines l;
@@ -92,7 +92,7 @@ TEST(scores_share)
     l.n = MOST;
     assert_ok(cpl_lm_batch_init(&a, &w.model, &(cpl_lm_batch_settings){WINDOW, 32, 8}));
     assert_ok(cpl_lm_batch_score(&a, l.asked, l.n, NULL, NULL));
-    /* Groups of 12 sequences: 20 rows and one for each. The second found the 19 it may use. */
+    /* Groups have 12 sequences: 20 rows and one for each. The second group found 19 rows to use. */
     assert_int_equal(a.n_held, 21);
     for (int64_t i = 0; i < 19; i++) assert_int_equal(a.held_row[i], i);
     for (int64_t i = 0; i < MOST; i++)
@@ -106,7 +106,7 @@ TEST(scores_share)
 typedef struct heard {
     int32_t ids[MOST][WINDOW];
     int64_t count[MOST];
-    int64_t enough[MOST]; /* tokens after which one has had enough */
+    int64_t enough[MOST]; /* tokens after which a sequence ends */
     int done[MOST];
 } heard;
 
@@ -183,7 +183,7 @@ TEST(continuations)
     close_world(&w);
 }
 
-/* ---- what cannot be asked ---- */
+/* ---- refusals ---- */
 
 TEST(refusals)
 {

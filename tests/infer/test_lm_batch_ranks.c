@@ -1,5 +1,6 @@
-/* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold:
- * those of the whole model, with other sequences on every rank, and with none. */
+/* test_lm_batch_ranks.c - scores and continuations of a model whose experts several ranks hold.
+ * They equal the results of the whole model, with other sequences on every rank, and with no
+ * sequence. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 
 enum { RANKS = 4, EXPERTS = 8, WINDOW = 20, MOST = 9, LENGTH = 12, NEW = 6 };
 
-static const double SLACK = 2e-5; /* rows meet others in the products: sums of another order */
+static const double SLACK = 2e-5; /* rows are in other products: the order of sums differs */
 
-/* What a rank has to do, and what came out. */
+/* The requests of a rank, and its results. */
 typedef struct lines {
     int64_t n;
     int32_t ids[MOST][LENGTH];
@@ -65,7 +66,7 @@ static cpl_status compute(cpl_lm_batch *batch, lines *l)
     return CPL_OK;
 }
 
-/* `exchange` NULL: the whole model. */
+/* Runs the requests of a rank. `exchange` NULL: the rank has the whole model. */
 static cpl_status run(lines *l, cpl_backend *be, const cpl_model_settings *c,
                       cpl_exchange *exchange)
 {
@@ -84,7 +85,7 @@ static cpl_status run(lines *l, cpl_backend *be, const cpl_model_settings *c,
 }
 
 typedef struct rank {
-    int experts; /* ranks that divide them */
+    int experts; /* ranks that divide the experts */
     cpl_model_settings config;
     lines lines;
     cpl_status status;

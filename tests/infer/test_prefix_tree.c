@@ -1,5 +1,5 @@
-/* The prefix tree: every sequence is the tokens on the way to its leaf, no two children of a node
- * begin alike, and what was built by hand. */
+/* The prefix tree: every sequence is the tokens on the way to its leaf, and no two children of a
+ * node begin alike. Some trees are built by hand. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "check.h"
 #include "infer/prefix_tree.h"
 
-/* ids [length] of sequence i as its leaf has them. */
+/* Asserts that ids [length] of sequence i are the tokens on the way to its leaf. */
 static void assert_spelled(const cpl_prefix_tree *tree, const cpl_sequence *all, int64_t i)
 {
     int64_t at = tree->leaf[i], end = all[i].length;
@@ -55,7 +55,7 @@ TEST(by_hand)
     check_tree(some, 5, 5, 1 + 2 + 1 + 1 + 2); /* 7; 1 2; 3; 4; 9 4 */
 }
 
-/* Each a beginning of the next: as deep as there are sequences. */
+/* Each sequence is a beginning of the next: the tree is as deep as there are sequences. */
 TEST(a_staircase)
 {
     enum { N = 500 };
