@@ -1,5 +1,5 @@
-/* alive_case.h - what the tests of alive.h share: who has lost whom, waiting, open files. Limits of
- * time are for a loaded machine; where a loss must not come from silence, the timeout is far longer. */
+/* alive_case.h - parts that the tests of alive.h share: lost ranks, waiting, open files. Limits of
+ * time are for a loaded machine. The timeout is far longer if a loss must not come from silence. */
 #ifndef CPL_TESTS_ALIVE_CASE_H
 #define CPL_TESTS_ALIVE_CASE_H
 
@@ -16,13 +16,13 @@
 
 #define LONG_S  60.0 /* a timeout that no test reaches */
 #define SHORT_S 2.0
-#define SLACK_S 15.0 /* a loaded machine; far below LONG_S */
+#define SLACK_S 15.0 /* for a loaded machine; far below LONG_S */
 
-/* What a process of a test does and sees, in memory that all of them share. */
+/* State of a process of a test, in memory that all processes share. */
 typedef struct rank_state {
     pid_t process;
     atomic_int stage; /* 1: connected; 2: closed */
-    atomic_int calls; /* of the callback */
+    atomic_int calls; /* calls of the callback */
     atomic_int lost, lost_by_poll;
     double lost_at;
     char sentence[CPL_ALIVE_SENTENCE];

@@ -1,6 +1,5 @@
 /* group_case.h - every collective of a group on numbers that depend on rank and place, checked
- * against the same sums written plainly; run on threads by test_group.c and on MPI by
- * group_ranks.c. */
+ * against plain sums. test_group.c runs it on threads, group_ranks.c on MPI. */
 #ifndef CPL_TESTS_GROUP_CASE_H
 #define CPL_TESTS_GROUP_CASE_H
 
@@ -11,7 +10,7 @@
 
 #include "parallel/group.h"
 
-/* A number whose sums depend on their order. */
+/* Returns a number whose sums depend on their order. */
 static float case_number(int rank, int64_t i)
 {
     const uint64_t bits[2] = {(uint64_t)rank, (uint64_t)i};
@@ -19,16 +18,16 @@ static float case_number(int rank, int64_t i)
     return (float)((double)(h >> 11) / 9007199254740992.0 - 0.5) * (float)(1 << (h & 15));
 }
 
-/* How many numbers rank r has: odd, different, one of them 0. */
+/* Returns how many numbers rank r has: odd, different, and 0 for one rank. */
 static int64_t case_count(int r)
 {
     return r == 1 ? 0 : 1000 * (r % 5) + 7 * r + 3;
 }
 
-/* What is wrong first; "" if nothing is. */
+/* The first fault, or "" without a fault. */
 typedef struct case_result {
     char wrong[200];
-    uint64_t hash; /* of all floating-point sums: the same bits everywhere */
+    uint64_t hash; /* hash of all floating-point sums, equal on all ranks */
 } case_result;
 
 #define CASE_EXPECT(truth, ...)                                                                    \
@@ -57,7 +56,7 @@ static void case_gather(cpl_group *g, case_result *out)
     free(bytes);
 }
 
-/* Rank a sends rank b (a + 2 b) % 4 units of 12 bytes. */
+/* Sends (a + 2 b) % 4 units of 12 bytes from rank a to rank b. */
 static void case_exchange(cpl_group *g, case_result *out)
 {
     const int n = g->size, me = g->rank;
@@ -80,8 +79,8 @@ static void case_exchange(cpl_group *g, case_result *out)
     free(to);
 }
 
-/* All send five numbers to the last rank, which sends them back: what is empty lies where the other
- * buffer begins. */
+/* All ranks send five numbers to the last rank, which sends them back. Empty pieces lie where the
+ * other buffer begins. */
 static void case_one_way(cpl_group *g, case_result *out)
 {
     enum { EACH = 5 };
@@ -102,7 +101,7 @@ static void case_one_way(cpl_group *g, case_result *out)
     free(to);
 }
 
-/* Three at once, finished in another order. */
+/* Starts three sums at once and finishes them in another order. */
 static void case_sum_parts(cpl_group *g, case_result *out)
 {
     enum { AT_ONCE = 3 };
@@ -123,7 +122,7 @@ static void case_sum_parts(cpl_group *g, case_result *out)
     }
     static const int order[AT_ONCE] = {1, 2, 0};
     for (int i = 0; i < AT_ONCE; i++) cpl_group_finish(&p[order[i]]);
-    cpl_group_finish(&p[0]); /* once more does nothing */
+    cpl_group_finish(&p[0]); /* a second finish has no effect */
     for (int k = 0; k < AT_ONCE; k++) {
         for (int64_t i = begin; i < begin + own; i++) {
             volatile float sum = case_number(1000 * k, i);
@@ -177,9 +176,9 @@ static void case_sums(cpl_group *g, case_result *out)
     }
 }
 
-/* The sums of number i over `size` ranks in other orders than theirs, each in f32: from the last to
- * the first; rank `from` first and around; neighbours in pairs and then the pairs; and in f64,
- * rounded at the end. */
+/* Returns the sum of number i over `size` ranks in f32, from the last rank to the first. The three
+ * functions below add in other ways: from rank `from` around, by neighbouring pairs, and in f64
+ * with rounding at the end. */
 static float case_backward(int size, int64_t i)
 {
     volatile float sum = case_number(size - 1, i);
@@ -210,7 +209,7 @@ static float case_in_double(int size, int64_t i)
     return (float)sum;
 }
 
-/* In these numbers every other order shows. */
+/* Asserts that every other order changes a sum of these numbers. */
 static void case_orders_differ(int size, int64_t count, case_result *out)
 {
     int backward = 0, pairs = 0, rounded = 0;
@@ -230,7 +229,7 @@ static void case_orders_differ(int size, int64_t count, case_result *out)
     }
 }
 
-/* All reductions of f32 have the bits of the order of ranks. */
+/* Asserts that all reductions of f32 have the bits of the order of ranks. */
 static void case_order(cpl_group *g, case_result *out)
 {
     enum { EACH = 16, AT_ONCE = EACH };
@@ -264,7 +263,7 @@ static void case_agree(cpl_group *g, case_result *out)
     char sentence[64];
     cpl_status all = cpl_group_agree(g, CPL_OK);
     CASE_EXPECT(all == CPL_OK, "agreement");
-    const bool fails = g->size > 1 && g->rank > 0; /* two or more at once: the lowest is named */
+    const bool fails = g->size > 1 && g->rank > 0; /* if several ranks fail, the lowest is named */
     all = cpl_group_agree(g, fails ? CPL_FAIL(CPL_ERR_INPUT, "a fault of %d", g->rank) : CPL_OK);
     snprintf(sentence, sizeof sentence, "%sa fault of 1", g->rank == 1 ? "" : "rank 1: ");
     CASE_EXPECT(all == (g->size > 1 ? CPL_ERR_INPUT : CPL_OK), "agreement on a failure");
@@ -273,7 +272,7 @@ static void case_agree(cpl_group *g, case_result *out)
     CASE_EXPECT(cpl_group_status(g) == CPL_OK, "a failure that is agreed is none of the ranks");
 }
 
-/* Bytes as group.h says. */
+/* Asserts the bytes that group.h states. */
 static void case_traffic(cpl_group *g, case_result *out)
 {
     const int64_t others = g->size - 1;
@@ -289,7 +288,7 @@ static void case_traffic(cpl_group *g, case_result *out)
     const cpl_traffic *t = g->ranks->traffic;
     CASE_EXPECT(t[CPL_ALL_GATHER].bytes == 10 * others && t[CPL_ALL_GATHER].calls == 1, "traffic");
     CASE_EXPECT(t[CPL_SUM].bytes == 24 * others, "traffic of a sum of three");
-    for (int64_t n = 1; n < 3000; n = 3 * n + 1) { /* the formula of a sum, short and long */
+    for (int64_t n = 1; n < 3000; n = 3 * n + 1) { /* the formula of a sum, short and long arrays */
         float *x             = calloc((size_t)n, sizeof *x);
         const int64_t before = t[CPL_SUM].bytes;
         cpl_group_sum_f32(g, x, n);
@@ -315,7 +314,7 @@ static void case_all(cpl_group *g, case_result *out)
     case_traffic(g, out);
 }
 
-/* In the whole group, then in two groups of it at once with a third of them crossing. */
+/* Runs all cases in the whole group, then in two groups of it at once with a third across them. */
 static void case_run(cpl_group *g, case_result *out)
 {
     cpl_group half = {0}, every_third = {0};
@@ -328,7 +327,7 @@ static void case_run(cpl_group *g, case_result *out)
     }
     cpl_group_close(&every_third);
     cpl_group_close(&half);
-    double hash = (double)(out->hash >> 16); /* every rank's, in one number */
+    double hash = (double)(out->hash >> 16); /* the hashes of all ranks, in one number */
     cpl_group_sum_f64(g, &hash, 1);
     memcpy(&out->hash, &hash, sizeof hash);
 }

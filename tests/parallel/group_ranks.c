@@ -1,12 +1,12 @@
-/* group_ranks.c - group_case.h on the ranks that a launcher has started: prints "hash", or what is
- * wrong. With the argument `threads N`: on threads. See check_mpi.py. */
+/* group_ranks.c - group_case.h on the ranks that a launcher has started. Prints "hash" or the first
+ * fault. With the argument `threads N` it runs on threads. See check_mpi.py. */
 #include <inttypes.h>
 
 #include "group_case.h"
 #include "parallel/mpi.h"
 #include "parallel/threads.h"
 
-/* Returns 1 if something is wrong. `result` is set. */
+/* Prints a result, which is set. Returns 1 if it has a fault. */
 static int print_result(const case_result *result, int rank)
 {
     if (result->wrong[0]) fprintf(stderr, "rank %d: %s\n", rank, result->wrong);

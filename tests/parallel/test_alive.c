@@ -16,7 +16,7 @@ typedef struct world {
 
 static world *w;
 
-/* In a process of its own an assertion of cmocka would go on with the next test. */
+/* Ends the process on a failure: an assertion of cmocka would go on with the next test here. */
 static void must(cpl_status status)
 {
     if (status == CPL_OK) return;
@@ -47,7 +47,7 @@ static void run_rank(int rank, double timeout_s)
     atomic_store(&me->stage, 2);
 }
 
-/* Starts RANKS processes; rank 0 with its own timeout. */
+/* Starts RANKS processes. Rank 0 has its own timeout. */
 static void start_ranks(double timeout_0, double timeout_s)
 {
     w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -77,8 +77,8 @@ static void send_signal(int rank, int number)
     assert_int_equal(kill(w->rank[rank].process, number), 0);
 }
 
-/* All ranks but `lost` learn within `most_s` that it is lost, by a sentence that contains `part`;
- * returns the time of the last one. */
+/* Waits until all ranks but `lost` learn within `most_s` that it is lost, by a sentence that
+ * contains `part`. Returns the time of the last rank. */
 static double all_learn(int lost, double most_s, const char *part)
 {
     double last = 0;
@@ -97,7 +97,7 @@ static double all_learn(int lost, double most_s, const char *part)
     return last;
 }
 
-/* The ranks that live close in the order 0, 1, ... or its reverse; nobody calls a second time. */
+/* Lets the remaining ranks close in the order 0, 1, ... or its reverse, and counts calls. */
 static void end_ranks(bool reverse, int calls)
 {
     for (int i = 0; i < RANKS; i++) {
@@ -136,7 +136,7 @@ TEST(test_a_killed_rank_0_is_found_by_all)
     kill_rank(0, "was lost: its connection closed");
 }
 
-/* After it continues, a stopped rank reads that it is the lost one. */
+/* Stops a rank. When it continues, it reads that it is the lost rank. */
 static void stop_rank(int rank)
 {
     start_ranks(SHORT_S, SHORT_S);
@@ -164,7 +164,7 @@ TEST(test_a_stopped_rank_0_is_found_by_all)
     stop_rank(0);
 }
 
-/* The others are patient: only rank 0's own sleep is longer than its timeout. */
+/* Only rank 0's own sleep is longer than its timeout. The other ranks have longer timeouts. */
 TEST(test_rank_0_reads_what_is_queued_before_it_judges)
 {
     start_ranks(3, LONG_S);
@@ -178,8 +178,8 @@ TEST(test_rank_0_reads_what_is_queued_before_it_judges)
     end_ranks(false, 0);
 }
 
-/* A scheduler suspends all processes and continues them one after the other: at first nothing is
- * queued for rank 0. */
+/* A scheduler suspends all processes and continues them one after the other. At first rank 0 has no
+ * message in its queue. */
 TEST(test_a_suspended_run_goes_on)
 {
     start_ranks(3, 3);
@@ -232,7 +232,7 @@ TEST(test_farewells_in_any_order_are_no_loss)
         end_ranks(reverse, 0);
         assert_true(cpl_seconds_now() - begun < SLACK_S);
     }
-    start_ranks(LONG_S, LONG_S); /* all at once */
+    start_ranks(LONG_S, LONG_S); /* all ranks at once */
     all_connected();
     for (int r = 0; r < RANKS; r++) atomic_store(&w->rank[r].must_close, true);
     end_ranks(false, 0);

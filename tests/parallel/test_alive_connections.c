@@ -1,5 +1,5 @@
-/* test_alive_connections.c - how ranks of one process connect: missing ranks, addresses, allocations
- * that fail, and connections that are no rank's. */
+/* test_alive_connections.c - connections of ranks within one process: missing ranks, addresses,
+ * allocations that fail, and connections from other programs. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -65,7 +65,7 @@ TEST(test_a_loss_ends_the_wait)
     double begun = cpl_seconds_now();
     assert_fails(CPL_ERR_DEVICE, "): cannot read its data", cpl_alive_wait(zero));
     assert_true(cpl_seconds_now() - begun < SLACK_S);
-    /* who joins later learns it too */
+    /* A rank that joins later learns it too. */
     assert_ok(cpl_alive_connect(&one, address, 1, 3, LONG_S, NULL, NULL));
     for (double until = cpl_seconds_now() + SLACK_S;
          cpl_alive_lost(one) < 0 && cpl_seconds_now() < until;)
@@ -100,7 +100,7 @@ TEST(test_a_damaged_address_is_refused)
     assert_non_null(strstr(cpl_last_error(), "did not reach rank 0"));
 }
 
-/* The longest address there can be fits, and is read again as it was. */
+/* The longest possible address fits, and is read back unchanged. */
 TEST(test_a_long_address_fits)
 {
     char text[CPL_ALIVE_ADDRESS];
@@ -148,7 +148,7 @@ TEST(test_allocations_may_fail)
 
 /* ---- foreign connections ---- */
 
-/* Whatever bytes come, a message is within its bounds or refused. */
+/* For any bytes, a message is within its bounds or refused. */
 TEST(test_random_bytes_are_messages_or_refused)
 {
     static cpl_alive_link link;
@@ -163,7 +163,7 @@ TEST(test_random_bytes_are_messages_or_refused)
         for (size_t i = 0; i < 24 && i < left; i++)
             link.in[i] = (char)(rand() % (i % 8 == 0 ? 8 : i % 8 == 3 ? 5 : 256));
         while ((found = cpl_alive_link_take(&link, &message)) > 0) {
-            size_t used = left - link.n_in; /* more than there was: a huge number */
+            size_t used = left - link.n_in; /* more than before: a huge number */
             assert_true(used >= CPL_ALIVE_HEADER);
             assert_true(used < CPL_ALIVE_HEADER + (round % 2 ? 129 : CPL_ALIVE_SENTENCE));
             assert_true(strlen(message.text) <= used - CPL_ALIVE_HEADER);
@@ -186,7 +186,7 @@ static int dial(const char *address)
     return fd;
 }
 
-/* Whether the other end closes within the time, whatever it sends before. */
+/* Returns whether the other end closes within the time, whatever it sends before. */
 static bool is_closed(int fd, double most_s)
 {
     const double until = cpl_seconds_now() + most_s;
@@ -198,7 +198,7 @@ static bool is_closed(int fd, double most_s)
     }
 }
 
-/* Sends one message on a connection of its own, which is returned. */
+/* Sends one message on a connection of its own, and returns the connection. */
 static int say(const char *address, cpl_alive_kind kind, int rank, const char *text)
 {
     static cpl_alive_link link;
@@ -227,13 +227,13 @@ TEST(test_foreign_messages_are_dropped_at_once)
     fds[n++] = say(address, CPL_ALIVE_JOIN, 2, "");
     fds[n++] = say(address, CPL_ALIVE_LOSS, 1, "a forged loss");
     snprintf(hello, sizeof hello, "%.16s 1 host", where.token);
-    fds[n++] = say(address, CPL_ALIVE_HELLO, 3, hello); /* no such rank */
+    fds[n++] = say(address, CPL_ALIVE_HELLO, 3, hello); /* a rank outside of the run */
     for (int i = 0; i < n; i++) {
         if (!is_closed(fds[i], 4))
             fail_msg("foreign connection %d stays", i); /* < 5 s: not by age */
         close(fds[i]);
     }
-    /* a second rank 1, which even has the token: never joins, and rank 1 is not disturbed */
+    /* A second rank 1, even with the token, never joins, and rank 1 is not disturbed. */
     int second        = say(address, CPL_ALIVE_HELLO, 1, hello);
     const char join[] = {CPL_ALIVE_JOIN, 0, 0, 0, 1, 0, 0, 0};
     assert_int_equal(send(second, join, sizeof join, MSG_NOSIGNAL), sizeof join);
@@ -290,7 +290,7 @@ TEST(test_a_stranger_is_not_taken_for_rank_0)
     close(other.listener);
 }
 
-/* A socket that listens on this IPv4 address and port (0: any); the port is set. */
+/* Returns a socket that listens on this IPv4 address and port (0: any), and sets the port. */
 static int listen_on(const char *ip, int *port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
@@ -305,7 +305,7 @@ static int listen_on(const char *ip, int *port)
     return fd;
 }
 
-/* Of the addresses of rank 0 one is silent: the next one is tried within the timeout. */
+/* One address of rank 0 is silent: the next address is tried within the timeout. */
 TEST(test_a_silent_address_leaves_time_for_the_next)
 {
     char address[CPL_ALIVE_ADDRESS];
@@ -324,7 +324,7 @@ TEST(test_a_silent_address_leaves_time_for_the_next)
     close(next);
 }
 
-/* Silent and half-spoken connections, more than rank 0 holds; and handshakes given up halfway. */
+/* Tests silent and half-spoken connections, more than rank 0 holds, and broken handshakes. */
 TEST(test_silent_connections_do_not_disturb)
 {
     enum { SILENT = 200 };
@@ -340,14 +340,14 @@ TEST(test_silent_connections_do_not_disturb)
         if (i % 3 == 1) assert_int_equal(send(fds[i], "\x01\x00\x20", 3, MSG_NOSIGNAL), 3);
         if (i % 20 == 0) close(say(address, CPL_ALIVE_HELLO, 2, hello));
     }
-    int halfway  = say(address, CPL_ALIVE_HELLO, 3, hello); /* welcome, but does not join */
+    int halfway  = say(address, CPL_ALIVE_HELLO, 3, hello); /* welcomed, but does not join */
     double begun = cpl_seconds_now();
     for (int r = 1; r < 3; r++)
         assert_ok(cpl_alive_connect(&ranks[r - 1], address, r, 4, 20, NULL, NULL));
     assert_true(cpl_seconds_now() - begun < 4); /* before the silent ones are too old */
     for (int i = 0; i < SILENT; i++)
         closed += is_closed(fds[i], fmax(0, begun + SLACK_S - cpl_seconds_now()));
-    assert_int_equal(closed, SILENT); /* while rank 3 is awaited still: by number or by age */
+    assert_int_equal(closed, SILENT); /* while rank 3 is still awaited: by number or by age */
     assert_true(is_closed(halfway, SLACK_S));
     assert_ok(cpl_alive_connect(&ranks[2], address, 3, 4, 20, NULL, NULL));
     assert_ok(cpl_alive_wait(zero));

@@ -18,7 +18,7 @@ typedef struct crowd_rank {
     crowd *all;
     int rank;
     cpl_alive *alive;
-    bool unblocked; /* whether the thread that made it has its signals as before */
+    bool unblocked; /* the thread that made it has its signals as before */
 } crowd_rank;
 
 static void count_loss(void *ctx, int rank, const char *sentence)
@@ -74,7 +74,7 @@ TEST(test_64_ranks_as_threads)
 
 /* ---- ranks that hang ---- */
 
-/* Until this rank knows of those that are late what it should: "" or a part of their names. */
+/* Waits until this rank finds the late ranks that it should: "" or a part of their names. */
 static void wait_for_late(cpl_alive *alive, const char *part)
 {
     const double until          = cpl_seconds_now() + LONG_S;
@@ -127,10 +127,10 @@ TEST(test_late_ranks_are_named)
     assert_string_equal(names, "");
     join_all(r);
     cpl_alive_late(r[0].alive, names);
-    assert_string_equal(names, ""); /* nobody has begun anything */
+    assert_string_equal(names, ""); /* no rank has begun a collective */
     cpl_alive_count(r[0].alive);
     wait_for_late(r[0].alive, ", rank ");
-    cpl_alive_count(r[1].alive); /* rank 2 is late; rank 1 sees only rank 0, which is not */
+    cpl_alive_count(r[1].alive); /* rank 2 is late; rank 1 sees only rank 0, which is not late */
     wait_for_late(r[1].alive, "");
     const double until = cpl_seconds_now() + LONG_S;
     do cpl_alive_late(r[0].alive, names);
@@ -139,8 +139,8 @@ TEST(test_late_ranks_are_named)
     assert_null(strstr(names, "rank 1 "));
     cpl_alive_count(r[2].alive);
     wait_for_late(r[0].alive, "");
-    for (int i = 0; i < 9; i++) cpl_alive_count(r[2].alive); /* more are no less */
-    cpl_alive_count_anew(r[0].alive);                        /* but here only rank 0 is */
+    for (int i = 0; i < 9; i++) cpl_alive_count(r[2].alive); /* further counts change nothing */
+    cpl_alive_count_anew(r[0].alive);                        /* only rank 0 counts anew here */
     wait_for_late(r[0].alive, ", rank ");
     for (int i = 1; i < 3; i++) cpl_alive_count_anew(r[i].alive);
     wait_for_late(r[0].alive, "");
@@ -149,8 +149,8 @@ TEST(test_late_ranks_are_named)
     close_all(r);
 }
 
-/* All are in the same collective; ranks 0 and 1 look whether it is complete, rank 2 hangs in it: for
- * several heartbeats, which each report that rank 1 has looked again. */
+/* All ranks are in the same collective. Ranks 0 and 1 look whether it is complete, and rank 2 hangs
+ * in it for several heartbeats. Each heartbeat reports that rank 1 has looked again. */
 TEST(test_a_rank_that_hangs_in_a_collective_is_named)
 {
     enum { BEATS_S = 4 };
@@ -164,7 +164,7 @@ TEST(test_a_rank_that_hangs_in_a_collective_is_named)
     while (cpl_seconds_now() < named + BEATS_S) {
         assert_true(cpl_seconds_now() < until);
         if (!strstr(names, "rank 2 (host ") || strstr(names, "rank 1 (host "))
-            named = cpl_seconds_now(); /* not yet, or wrong */
+            named = cpl_seconds_now(); /* no rank is named, or a wrong one */
         for (int i = 0; i < 2; i++) cpl_alive_wait_on(r[i].alive);
         cpl_alive_late(r[0].alive, names);
         nap();

@@ -19,7 +19,7 @@ static void run_rank(void *context, cpl_group *g)
     job->run(job, g);
 }
 
-/* Runs it on `size` ranks; every result must be without fault. Returns the first. */
+/* Runs `run` on `size` ranks and asserts that no result has a fault. Returns the first result. */
 static case_result on_threads(int size, void (*run)(rank_job *job, cpl_group *g))
 {
     rank_job jobs[MOST];
@@ -45,7 +45,7 @@ TEST(test_collectives)
 
 /* ---- gather.h ---- */
 
-/* The text of a rank: 0, 4, 8, ... bytes that depend on it. */
+/* Writes the text of a rank: 0, 4, 8, ... bytes that depend on the rank. */
 static void write_text(cpl_text *out, int rank)
 {
     for (int32_t i = 0; i < rank; i++) {
@@ -122,7 +122,7 @@ static bool always_lost(void *ctx, char sentence[1024])
     return true;
 }
 
-/* Rank 1 is never there; the others learn that it was lost while they wait. */
+/* Rank 1 never comes. The others learn that it was lost while they wait. */
 static void run_without_one(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;
@@ -152,7 +152,7 @@ static void name_rank_1(void *ctx, char names[CPL_ALIVE_NAMES])
     strcpy(names, "rank 1 (host a, process 5)");
 }
 
-/* Rank 1 never comes; rank 0 knows its name. */
+/* Rank 1 never comes, and rank 0 knows its name. */
 static void run_with_a_late_one(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;
@@ -178,7 +178,7 @@ TEST(test_late_rank)
     on_threads(3, run_with_a_late_one);
 }
 
-/* The limit of an agreement ends with it, and its failures are those of any agreement. */
+/* The limit of an agreement ends with it. Its failures are shared as in any agreement. */
 static void run_in_time(rank_job *job, cpl_group *g)
 {
     case_result *out     = &job->result;
@@ -195,7 +195,7 @@ TEST(test_in_time)
     on_threads(3, run_in_time);
 }
 
-/* Rank 1 cannot go on, and begins no collective any more; the others do not come at all. */
+/* Rank 1 cannot go on and begins no further collective. The others do not come at all. */
 static void run_own_failure(rank_job *job, cpl_group *g)
 {
     case_result *out = &job->result;

@@ -1,10 +1,10 @@
 /* threads.c - see threads.h
  *
  * Method: a collective is a record of the group, found by its number: every rank counts the
- *         collectives it has started. Starting copies what is sent into the record; a request is
- *         complete when all ranks have started, and then copies from the record what is received.
- *         The last rank to do so removes it. Splitting is a collective too: everyone writes its
- *         color. */
+ *         collectives it has started. Starting copies what is sent into the record. A request is
+ *         complete when all ranks have started. It then copies what is received from the record,
+ *         and the last rank to do so removes the record. Splitting is a collective too: every rank
+ *         writes its color. */
 #include "parallel/threads.h"
 
 #include <pthread.h>
@@ -20,11 +20,10 @@ typedef struct record {
     int64_t number;
     int started, finished;
     char **sent;      /* [size] copies, NULL until a rank has started */
-    int64_t **places; /* [size] of each rank's pieces in its copy, in bytes: [size + 1]; NULL: one
-                         piece for all */
+    int64_t **places; /* [size] offsets of a rank's pieces in bytes, [size + 1]; NULL: one piece */
 } record;
 
-/* The ranks of one group; lives as long as the whole. */
+/* The ranks of one group. A team is freed with the cpl_thread_ranks. */
 typedef struct team {
     struct team *next;
     cpl_thread_ranks *whole;
@@ -35,7 +34,7 @@ typedef struct team {
         int rank;
         int64_t number; /* collectives started */
     } * members;        /* [size] */
-    /* Of a team made by a split: of which, by which of its collectives, of which color. */
+    /* For a team made by a split: the split team, the number of its collective, and the color. */
     const struct team *parent;
     int64_t number;
     int color;
@@ -47,10 +46,10 @@ struct cpl_thread_ranks {
     team *teams;
 };
 
-/* What a rank waits for. */
+/* A request for which a rank waits. */
 typedef struct request {
     record *of;
-    int root; /* of a broadcast; -1 */
+    int root; /* root of a broadcast, or -1 */
     char *recv;
     int64_t *places, *counts; /* [size] in bytes; NULL in a broadcast */
 } request;
@@ -124,7 +123,7 @@ void cpl_thread_ranks_fail(const cpl_group *world)
 
 /* ---- records ---- */
 
-/* The record of the member's next collective; the lock is held. */
+/* Returns the record of the member's next collective. The caller holds the lock. */
 static record *next_record(member *m)
 {
     team *t              = m->team;
@@ -142,7 +141,7 @@ static record *next_record(member *m)
     return of;
 }
 
-/* A rank has what it wanted; the lock is held. */
+/* Ends a rank's part in a collective. The caller holds the lock. */
 static void leave(team *t, record *of)
 {
     if (++of->finished < t->size) return;
@@ -159,7 +158,7 @@ static char *copy(const void *bytes, int64_t count)
     return own;
 }
 
-/* Starts a collective: `bytes` of send, in pieces or (places NULL) as one. */
+/* Starts a collective: `bytes` of send, in pieces or, with places NULL, as one piece. */
 static request *start(member *m, const void *send, int64_t bytes, int64_t *places, int root,
                       void *recv)
 {
@@ -259,14 +258,14 @@ static int test(void *ctx, void *which)
 
 static void give_up(void *ctx, void *which)
 {
-    (void)ctx; /* the record stays until the whole is freed */
+    (void)ctx; /* the record stays until cpl_thread_ranks is freed */
     free_request(which);
 }
 
 static const cpl_transport_ops operations;
 
-/* The team that the member's last collective, a split, makes of `size` ranks of this color: the
- * first of them to come makes it; the lock is held. */
+/* Returns the team of `size` ranks of this color that the member's last collective, a split, makes.
+ * The first of its ranks makes it. The caller holds the lock. */
 static team *team_of(const member *m, int color, int size)
 {
     const team *parent   = m->team;
@@ -325,7 +324,7 @@ static const cpl_transport_ops operations = {all_to_all, all_gather, broadcast, 
 cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *whole, int rank)
 {
     team *t = whole->teams;
-    while (t->next) t = t->next; /* the first one is the last of the list */
+    while (t->next) t = t->next; /* the first team is the last of the list */
     return (cpl_transport){&operations, &t->members[rank], rank, t->size};
 }
 

@@ -1,5 +1,5 @@
-/* threads.h - ranks as threads of one process: sanitizers see all of them, and there may be many
- * more of them than processors. */
+/* threads.h - ranks as threads of one process. Sanitizers see all of them, and there may be many
+ * more ranks than processors. */
 #ifndef CPL_TESTS_PARALLEL_THREADS_H
 #define CPL_TESTS_PARALLEL_THREADS_H
 
@@ -7,8 +7,8 @@
 #include "parallel/group.h"
 #include "parallel/transport.h"
 
-/* The work of one rank: `job` is its own element of the array given to cpl_thread_ranks_run,
- * `world` the group of all ranks. It runs in a thread, so that it must not call assertions of
+/* The work of one rank. `job` is its own element of the array given to cpl_thread_ranks_run, and
+ * `world` the group of all ranks. The work runs in a thread, so that it must not call assertions of
  * cmocka. */
 typedef void cpl_rank_work(void *job, cpl_group *world);
 
@@ -23,12 +23,12 @@ void cpl_thread_ranks_fail(const cpl_group *world);
 
 typedef struct cpl_thread_ranks cpl_thread_ranks;
 
-/* Makes `size` ranks. Each is one thread of the caller, with the transport of cpl_thread_ranks_at.
- * `out` is owned by the caller, who frees it after all transports were closed. CPL_ERR_MEMORY. */
+/* Makes `size` ranks, each a thread of the caller with the transport of cpl_thread_ranks_at, or
+ * returns CPL_ERR_MEMORY. The caller owns `out` and frees it after all transports were closed. */
 CPL_NODISCARD cpl_status cpl_thread_ranks_init(cpl_thread_ranks **out, int size);
 void cpl_thread_ranks_free(cpl_thread_ranks *ranks);
 
-/* The transport of rank `rank`, owned by the caller. */
+/* Returns the transport of rank `rank`, which the caller owns. */
 cpl_transport cpl_thread_ranks_at(cpl_thread_ranks *ranks, int rank);
 
 #endif /* CPL_TESTS_PARALLEL_THREADS_H */
