@@ -1,8 +1,9 @@
 /* test_file.c - files whole or not at all: reading, mapping, hashing, atomic writing, folders.
  *
- * Method: a full disk is played by a limit on the size of files (RLIMIT_FSIZE with its signal
- * ignored); a failing allocation by cpl_alloc_fail_at. After each, the old file must be there whole
- * and the folder must hold nothing else. The leak check of the sanitizer watches over all. */
+ * Method: a limit on the size of files (RLIMIT_FSIZE with its signal ignored) simulates a full
+ *         disk, and cpl_alloc_fail_at a failing allocation. After each, the old file must be whole
+ *         and the folder must hold no other file. The leak check of the sanitizer applies to all
+ *         tests. */
 #include "io/file.h"
 #include "io/paths.h"
 
@@ -39,7 +40,7 @@ static void assert_only(const char *folder, const char *name)
     cpl_paths_free(&names);
 }
 
-/* Random bytes, from malloc. */
+/* Returns random bytes, from malloc. */
 static unsigned char *noise(size_t length)
 {
     cpl_rng_key key      = {.seed = 3, .stream = CPL_STREAM_TEST};
@@ -74,7 +75,7 @@ TEST(writes_and_reads_every_length)
     free(bytes);
 }
 
-/* What no regular file is: refused at once where the name was found in a folder. */
+/* A name found in a folder is refused at once if it is not a regular file. */
 TEST(files_of_folders)
 {
     const char *folder = scratch_folder();
@@ -105,7 +106,7 @@ static void later(const char *command, const char *path)
     assert_int_equal(system(line), 0);
 }
 
-/* What the user named may be a pipe: it is waited for, however late somebody writes, and
+/* A file that the user named may be a pipe. The reader waits for a late writer, and the wait is
  * bounded. */
 TEST(files_of_users)
 {
@@ -135,7 +136,7 @@ static void ask_to_stop(int signal_number)
     cpl_stop_request(signal_number);
 }
 
-/* Nobody ever writes: only the request to stop ends the wait. */
+/* No process writes: only the request to stop ends the wait. */
 TEST(waiting_can_be_stopped)
 {
     const char *pipe = in_folder(scratch_folder(), "pipe");
@@ -283,7 +284,7 @@ TEST(joins_and_parents)
     }
 }
 
-/* Everything once; each of its allocations is made to fail in turn. */
+/* Does everything once. The test makes each of its allocations fail in turn. */
 static cpl_status all_of_it(const char *folder)
 {
     cpl_status status = CPL_OK;
@@ -336,7 +337,7 @@ TEST(only_regular_files_are_replaced)
     assert_only(folder, "pipe");
 }
 
-/* What was made goes, what was there or is in use stays. */
+/* Folders that were made are removed. Folders that existed before or are in use stay. */
 TEST(folders_that_were_made_go_again)
 {
     const char *folder = scratch_folder();
@@ -375,7 +376,7 @@ static void fill(const char *folder, const char *name)
     }
 }
 
-/* All its files, and the lock; or it is not there at all. */
+/* Asserts that the folder is absent, or has all its files and the lock. */
 static void assert_whole_or_gone(const char *folder, const char *name, const char *lock)
 {
     cpl_strings names = {0};
@@ -388,7 +389,7 @@ static void assert_whole_or_gone(const char *folder, const char *name, const cha
     cpl_paths_free(&names);
 }
 
-/* Killed while it empties a folder, a program leaves no half of what was in it under its name. */
+/* A program that is killed while it empties a folder leaves no half of the contents there. */
 TEST(killed_while_emptying)
 {
     const char *folder = in_folder(scratch_folder(), "emptied"), *lock = in_folder(folder, "lock");
@@ -416,7 +417,7 @@ TEST(killed_while_emptying)
     assert_true(interrupted > 0);
 }
 
-/* Somebody who waits for a lock takes a new one where its file was removed, and hears a signal. */
+/* A process that waits for a lock takes a new one if the file was removed, and hears a signal. */
 TEST(locks)
 {
     const char *path = in_folder(scratch_folder(), "lock");

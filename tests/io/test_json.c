@@ -1,5 +1,5 @@
-/* test_json.c - sentences with line and column, typed members, atomic writing; and the strict pull
- * reader: what JSON is and is not, text by text, and against jansson on damaged texts. */
+/* test_json.c - sentences with line and column, typed members, atomic writing. The strict pull
+ * reader is checked text by text, and against jansson on damaged texts. */
 #include "io/json.h"
 
 #include <stdbool.h>
@@ -67,7 +67,7 @@ TEST(members)
     assert_fails(CPL_ERR_INPUT, "`s` is a string", cpl_json_object(json, "s", &inner, "t"));
     assert_fails(CPL_ERR_INPUT, "`o` is an object", cpl_json_array(json, "o", &inner, "t"));
     assert_fails(CPL_ERR_INPUT, "`a` is an array", cpl_json_string(json, "a", &s, "t"));
-    assert_int_equal(i, 4); /* a failure sets nothing */
+    assert_int_equal(i, 4); /* a failure leaves it unchanged */
     assert_ok(cpl_json_float(json, "r", &f, 0, 2, "t"));
     assert_true(f == 1.5);
     assert_ok(cpl_json_float(json, "i", &f, 0, 9, "t"));
@@ -136,10 +136,10 @@ TEST(writes_atomically)
     cpl_free(path);
 }
 
-/* Whether the pull reader finds `text` to be one value and nothing else. */
+/* Returns whether the pull reader finds `text` to be exactly one value. */
 static bool pull_accepts(const char *text, size_t length)
 {
-    char *copy = malloc(length); /* of exactly this size: the sanitizer sees a byte too many */
+    char *copy = malloc(length); /* exact size: the sanitizer sees a read beyond it */
     assert_true(copy || !length);
     if (length) memcpy(copy, text, length);
     bool good       = cpl_utf8_is(copy, length);
@@ -150,7 +150,7 @@ static bool pull_accepts(const char *text, size_t length)
     return good;
 }
 
-/* The linker puts these in malloc's place in all of the library (tests/CMakeLists.txt). */
+/* The linker puts these functions in malloc's place in the whole library (tests/CMakeLists.txt). */
 static bool no_memory;
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
@@ -159,7 +159,7 @@ void *__wrap_malloc(size_t bytes)
     return no_memory ? NULL : __real_malloc(bytes);
 }
 
-/* Last of all: the reserve is one for the process. */
+/* This test is the last: the process has one reserve. */
 TEST(what_malloc_refuses_comes_from_the_reserve)
 {
     json_malloc_t malloc_was;
@@ -244,8 +244,9 @@ TEST(pull_integers_are_plain)
     assert_true(cpl_json_pull_u64(&c, &out) && out == 0);
 }
 
-/* Damaged texts: the two readers must agree on what JSON is, except where ours is stricter or
- * jansson is (numbers out of range, which the mutations here cannot make). */
+/* On damaged texts the two readers must agree on what JSON is. Exceptions are texts that only ours
+ * refuses and texts that only jansson refuses (numbers out of range, which the mutations here
+ * cannot make). */
 TEST(pull_agrees_with_jansson)
 {
     const char *seed  = "{\"a\":[1,-2.5e3,{\"b\":null}],\"c\":\"x\\u00e9\\n\",\"d\":[true,false]}";

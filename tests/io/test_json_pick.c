@@ -1,7 +1,7 @@
 /* test_json_pick.c - picking fields against a full JSON library.
  *
  * Oracle: jansson, which builds a tree. It refuses some of what is accepted here (ill-formed UTF-8,
- * half surrogate pairs, numbers too large for it); the comparison leaves those inputs out. */
+ * half surrogate pairs, numbers too large for it). The comparison leaves these inputs out. */
 #include "io/json_pull.h"
 
 #include <jansson.h>
@@ -108,7 +108,7 @@ TEST(depth)
     cpl_text_free(&json);
 }
 
-/* A line with what can go wrong in it; the fuzz below changes bytes of it. */
+/* A line with all parts that can be damaged. The fuzz test below changes bytes of it. */
 static const char seed_line[] =
     "{\"id\": 12, \"text\": \"a\\n\\u00e9 \\\"b\\\" \\ud83d\\ude00\", \"meta\": {\"source\": "
     "\"web\", \"l\": [1, -2.5e3, true, false, null, {\"text\": \"x\"}]}, \"added\": \"2020\"}";
@@ -121,7 +121,7 @@ static void same_as_jansson(const char *json, size_t length)
     json_t *tree = json_loadb(json, length, JSON_ALLOW_NUL, &error);
     assert_true(where <= length);
     if (why && tree && json_is_object(tree)) fail_msg("refused (%s): %.*s", why, (int)length, json);
-    bool plain = true; /* within what jansson takes */
+    bool plain = true; /* within what jansson accepts */
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)json[i] >= 0x80 || json[i] == 'u' || json[i] == 'e') plain = false;
     if (!why && !tree && plain) fail_msg("accepted: %.*s (%s)", (int)length, json, error.text);

@@ -39,7 +39,7 @@ static int make_tree(void **state)
     return symlink(".", in_folder(folder, "set/loop"));
 }
 
-/* Compares the list with `want`: names below the folder, a blank between. */
+/* Compares the list with `want`: names below the folder, separated by blanks. */
 static void expect(const char *const *inputs, int64_t n, const char *want)
 {
     cpl_strings paths = {0};

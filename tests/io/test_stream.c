@@ -1,7 +1,7 @@
 /* test_stream.c - compressed files, whole and damaged.
  *
- * Method: what was compressed must come back; every proper prefix of a compressed file must either
- * be refused or, where it ends between two members or frames, give exactly the members before. */
+ * Method: compressed bytes must come back. Every proper prefix of a compressed file must be refused
+ *         or, if it ends between two members or frames, give exactly the members before. */
 #include "io/stream.h"
 
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 
 SCRATCH_FOLDER(folder);
 
-/* Everything in `path`, read in pieces of `step` bytes. */
+/* Reads everything in `path` in pieces of `step` bytes. */
 static cpl_status slurp(const char *path, size_t step, int window_log, cpl_text *out)
 {
     cpl_stream *stream = NULL;
@@ -80,7 +80,7 @@ TEST(whole_files)
     cpl_text_free(&content);
 }
 
-/* Cuts `file` after every byte; `between` lists the lengths at which a prefix is whole. */
+/* Cuts `file` after every byte. `between` lists the lengths at which a prefix is whole. */
 static void cut_everywhere(const char *name, const cpl_text *file, const size_t *between,
                            const size_t *content_length, size_t n_between, const cpl_text *content)
 {
@@ -195,7 +195,7 @@ TEST(world_refuses)
     cpl_text_free(&got);
 }
 
-/* A pipe is refused at once, unless the user named it: then its bytes come as from a file. */
+/* A pipe is refused at once, unless the user named it: then its bytes are read as from a file. */
 TEST(pipes)
 {
     cpl_stream *stream = NULL;
@@ -219,7 +219,7 @@ TEST(pipes)
     cpl_text_free(&got);
 }
 
-/* The bound counts what comes out, not what lies on the disk. */
+/* The bound counts decompressed bytes, not the bytes on the disk. */
 TEST(limits)
 {
     cpl_stream *stream = NULL;
