@@ -1,5 +1,5 @@
-/* test_memory.c - limits of the process itself: seen before they are met. Each case runs in a
- * process of its own, since a limit stays. */
+/* test_memory.c - limits of the process itself, which are seen before they are met. Each case runs
+ * in a process of its own, since a limit stays. */
 #include <math.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 
 static const size_t MIB = (size_t)1 << 20;
 
-/* Bytes of address space that this process takes. */
+/* Returns the bytes of address space that this process takes. */
 static size_t address_space(void)
 {
     unsigned long pages = 0;
@@ -25,7 +25,7 @@ static void limit(int which, size_t most)
     if (setrlimit(which, &l) != 0) _exit(4);
 }
 
-/* 0: `call` gives `want` and a sentence with `part` in a process of its own. */
+/* Runs a call in a process of its own. Returns 0 if it gives `want` and a sentence with `part`. */
 static int in_a_process(void (*prepare)(void), size_t bytes, int n_threads, const char *part)
 {
     int ended   = 0;

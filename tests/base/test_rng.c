@@ -1,12 +1,11 @@
-/* test_rng.c - Philox against the published known answers, and the moments of what is made of it.
- */
+/* test_rng.c - Philox against the published known answers, and the moments of its distributions. */
 #include "base/rng.h"
 
 #include <math.h>
 
 #include "check.h"
 
-/* Random123's kat_vectors for philox4x32-10: counter 0, key 0. */
+/* The answers are Random123's kat_vectors for philox4x32-10, with counter 0 and key 0. */
 TEST(known_answer)
 {
     cpl_rng_key zero = {0};

@@ -1,4 +1,4 @@
-/* test_text.c - nearest names, growing texts, UTF-8 repair as WHATWG says. */
+/* test_text.c - nearest names, growing texts, repair of UTF-8 by the rules of WHATWG. */
 #include "base/text.h"
 
 #include "check.h"
@@ -10,7 +10,7 @@ TEST(nearest_names)
     assert_string_equal(cpl_text_nearest("erc.aplha", names, 4), "erc.alpha");
     assert_null(cpl_text_nearest("something.else.entirely", names, 4));
     const char *const sections[] = {"z", "erc", "log"};
-    assert_null(cpl_text_nearest("a", sections, 3)); /* nothing of it would be kept */
+    assert_null(cpl_text_nearest("a", sections, 3)); /* no letter of it would be kept */
     assert_null(cpl_text_nearest("at", sections, 3));
     assert_null(cpl_text_nearest("arb", sections, 3));
     assert_string_equal(cpl_text_nearest("ecr", sections, 3), "erc");

@@ -1,6 +1,4 @@
-/* test_correlation.c - correlations against values that SciPy gives for the same numbers, ties and
- * all.
- */
+/* test_correlation.c - correlations, with ties, against SciPy's values for the same numbers. */
 #include "base/stats/statistics.h"
 
 #include <math.h>
@@ -12,7 +10,7 @@ enum { N = 11 };
 static const double some[N]  = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 static const double other[N] = {2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4};
 
-/* scipy.stats.rankdata */
+/* The values come from scipy.stats.rankdata. */
 TEST(equal_values_share_a_rank)
 {
     static const double want[N] = {4.5, 1.5, 6.0, 1.5, 8.0, 11.0, 3.0, 10.0, 8.0, 4.5, 8.0};
@@ -23,7 +21,7 @@ TEST(equal_values_share_a_rank)
     free(scratch);
 }
 
-/* scipy.stats.spearmanr, pearsonr */
+/* The values come from scipy.stats.spearmanr and pearsonr. */
 TEST(correlations_are_scipys)
 {
     static const double a[] = {0.5, 0.5, 0.1, 0.9, 0.1}, b[] = {10, 20, 30, 20, 5};
@@ -35,7 +33,7 @@ TEST(correlations_are_scipys)
     free(scratch);
 }
 
-/* Spearman's looks at the order alone, and both change sign with one of the lists. */
+/* Spearman's correlation uses the order alone. Both change sign with one of the lists. */
 TEST(order_and_sign)
 {
     double grown[N], fallen[N];
@@ -54,7 +52,7 @@ TEST(order_and_sign)
 TEST(nothing_to_correlate)
 {
     static const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3};
-    double tenths[N]; /* whose mean, summed in doubles, is not 0.1 */
+    double tenths[N]; /* their mean, summed in doubles, is not 0.1 */
     void *memory = malloc(cpl_correlation_scratch(3));
     assert_true(isnan(cpl_correlation_pearson(flat, rising, 3)));
     assert_true(isnan(cpl_correlation_spearman(rising, flat, 3, memory)));

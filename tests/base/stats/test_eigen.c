@@ -1,4 +1,4 @@
-/* Eigenvalues: planted ones, turned by random reflections, and a tridiagonal matrix with known ones. */
+/* Eigenvalues: planted ones, turned by reflections, and a tridiagonal matrix of known ones. */
 #include "base/stats/eigen.h"
 
 #include <float.h>
@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "check.h"
 
-/* A symmetric matrix [n,n] with these eigenvalues: a diagonal one, reflected n times. */
+/* Returns a symmetric matrix [n,n] with these eigenvalues: a diagonal matrix, reflected n times. */
 static double *planted(const double *value, int n)
 {
     const cpl_rng_key key = {.seed = 9, .stream = CPL_STREAM_TEST};
@@ -50,14 +50,14 @@ TEST(planted_eigenvalues_are_found)
         check_planted(value, n);
         for (int i = 0; i < n; i++) value[i] = pow(0.5, i); /* far apart */
         check_planted(value, n);
-        for (int i = 0; i < n; i++) value[i] = i == 0; /* of rank 1 */
+        for (int i = 0; i < n; i++) value[i] = i == 0; /* rank 1 */
         check_planted(value, n);
         for (int i = 0; i < n; i++) value[i] = 0;
         check_planted(value, n);
     }
 }
 
-/* 2 on the diagonal and 1 beside it: 2 + 2 cos(k pi / (n + 1)). */
+/* With 2 on the diagonal and 1 beside it, the eigenvalues are 2 + 2 cos(k pi / (n + 1)). */
 TEST(a_tridiagonal_matrix_has_its_cosines)
 {
     enum { N = 50 };
@@ -71,7 +71,7 @@ TEST(a_tridiagonal_matrix_has_its_cosines)
     for (int i = 0; i < N; i++) assert_near(d[i], 2 + 2 * cos((i + 1) * pi / (N + 1)), 1e-13);
 }
 
-/* Only the lower half is read. */
+/* The function reads only the lower half. */
 TEST(the_upper_half_does_not_count)
 {
     double a[9] = {2, NAN, NAN, 1, 2, NAN, 0, 1, 2}, value[3], scratch[3];
