@@ -1,6 +1,5 @@
-/* gguf_export_case.h - small models, their GGUF files, and the numbers in these.
- *
- * Numbers of a file are decoded by the definition of their type. */
+/* gguf_export_case.h - small models, their GGUF files, and the numbers of these files. The
+ * definition of a type decodes its numbers. */
 #ifndef CPL_TESTS_STORE_GGUF_EXPORT_CASE_H
 #define CPL_TESTS_STORE_GGUF_EXPORT_CASE_H
 
@@ -15,7 +14,7 @@ enum { ROWS = 384 };
 
 /* ---- models ---- */
 
-/* One model for every way in which files differ. */
+/* Models for every way in which files differ. */
 static const struct variant {
     const char *name, *architecture;
     int64_t n_kv_heads, top_k;
@@ -42,7 +41,7 @@ static inline cpl_model_settings config_of(const struct variant *v)
     return c;
 }
 
-/* The same numbers on every machine: matrices and biases in +-0.4, norms in 0.7 to 1.3. */
+/* Returns a model, the same on every machine: matrices and biases in +-0.4, norms in 0.7 to 1.3. */
 static inline model_case *model_filled(const cpl_model_settings *c)
 {
     model_case *m   = model_empty(c, 64);
@@ -95,7 +94,7 @@ static inline cpl_status export_to(const char *path, const char *folder, cpl_for
     return export_into(&done, path, folder, type, log);
 }
 
-/* The file of a model, opened. */
+/* Writes the file of a model and opens it. */
 static inline cpl_gguf *exported(model_case *m, cpl_format type)
 {
     cpl_gguf *g;
@@ -132,7 +131,7 @@ static inline float number_at(const unsigned char *bytes, cpl_format format, int
     return f16_to_f32(half) * (float)(int8_t)bytes[i / 32 * 34 + 2 + i % 32];
 }
 
-/* All numbers, for the caller to free. */
+/* Returns all numbers. The caller frees them. */
 static inline float *numbers_of(const cpl_gguf *g, const cpl_gguf_entry *e)
 {
     unsigned char *bytes = malloc(e->bytes);

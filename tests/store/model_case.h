@@ -17,8 +17,8 @@
 #include "support/tensors.h"
 #include "tensor/backend/backend.h"
 
-/* d = 24 in 4 heads and 2 key/value heads, D = 10, 5 experts of which 2, 2 layers, 37 rows: no two
- * sizes of a tensor are alike. */
+/* Returns settings in which no two sizes of a tensor are alike: d = 24 in 4 heads and 2 key/value
+ * heads, D = 10, 5 experts of which 2 are chosen, 2 layers, 37 rows. */
 static inline cpl_model_settings small_config(void)
 {
     cpl_model_settings c;
@@ -67,7 +67,7 @@ static inline void model_gone(model_case *m)
     free(m);
 }
 
-/* All parameters under their Hugging Face names. */
+/* Returns all parameters under their Hugging Face names. */
 static inline cpl_named_list names_of(model_case *m)
 {
     cpl_named_list list = {.be = &m->be};
@@ -96,7 +96,7 @@ static inline float *add_fused(cpl_named_list *list, model_case *m, int64_t l)
     return both;
 }
 
-/* Both have the same numbers, bit for bit, or rounded to `dtype` of a file. */
+/* Asserts that both have the same numbers, bit for bit, or rounded to `dtype` of a file. */
 static inline void assert_same_weights(model_case *got, model_case *want,
                                        cpl_safetensors_dtype dtype)
 {
@@ -126,7 +126,7 @@ static inline uint16_t to_bf16(float x)
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-static inline uint16_t to_f16(float x) /* normal numbers and zero; smaller ones become zero */
+static inline uint16_t to_f16(float x) /* subnormal numbers become zero */
 {
     uint32_t u;
     memcpy(&u, &x, 4);
@@ -136,7 +136,7 @@ static inline uint16_t to_f16(float x) /* normal numbers and zero; smaller ones 
     return (uint16_t)(sign | ((rest - ((uint32_t)(127 - 15) << 23)) >> 13));
 }
 
-/* The numbers of a tensor in another type, for the caller to free. */
+/* Returns the numbers of a tensor in another type. The caller frees them. */
 static inline void *converted(cpl_safetensors_dtype dtype, const float *data, int64_t count)
 {
     uint16_t *half = malloc((size_t)count * 4 + 1);
@@ -146,8 +146,8 @@ static inline void *converted(cpl_safetensors_dtype dtype, const float *data, in
     return half;
 }
 
-/* Writes those tensors of the list for which (index % parts) == part to `path`; leaves out the one
- * named `without` (NULL: none). */
+/* Writes the tensors of the list for which (index % parts) == part to `path`. Leaves out the tensor
+ * named `without` (NULL: no tensor). */
 static inline void write_part(const cpl_named_list *list, const char *path,
                               cpl_safetensors_dtype dtype, int parts, int part, const char *without)
 {

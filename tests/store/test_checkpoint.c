@@ -71,7 +71,7 @@ static void assert_nothing_half(const char *run)
     cpl_paths_free(&names);
 }
 
-/* `last` leads to a checkpoint of `step` that holds what `want` holds. */
+/* Asserts that `last` leads to a checkpoint of `step` with the contents of `want`. */
 static void assert_last(const char *run, int64_t step, world *want)
 {
     char *folder     = NULL;
@@ -113,7 +113,7 @@ TEST(saves_loads_and_keeps)
     assert_last(run, 1000000, &b);
     assert_ok(save(run, &a, 1000000, 2)); /* the same step again */
     assert_last(run, 1000000, &a);
-    assert_ok(save(run, &b, 7, 1)); /* back at an earlier step: later ones neither count nor go */
+    assert_ok(save(run, &b, 7, 1)); /* an earlier step: later ones neither count nor go */
     assert_last(run, 7, &b);
     assert_true(has(run, "step-999999"));
     assert_nothing_half(run);
@@ -121,7 +121,7 @@ TEST(saves_loads_and_keeps)
     world_gone(&b);
 }
 
-/* What is left where a run is killed between two system calls of a save. */
+/* Checks the folders that remain when a run is killed between two system calls of a save. */
 TEST(half_states)
 {
     world a = world_of(1), b = world_of(2);
@@ -135,7 +135,7 @@ TEST(half_states)
     write_string(in_folder(run, "config.yaml.tmp-77-1"), "half");
     write_string(in_folder(run, "notes.txt"), "the user's");
     assert_last(run, 1, &a);
-    assert_ok(save(run, &b, 2, 1)); /* over all that */
+    assert_ok(save(run, &b, 2, 1)); /* over all these remains */
     assert_last(run, 2, &b);
     cpl_run_dir_clean(run);
     assert_nothing_half(run);
@@ -201,7 +201,7 @@ TEST(check_sums_must_be_there)
     world_gone(&a);
 }
 
-/* A sealed checkpoint whose state.json is nonsense: refused, not believed. */
+/* Seals a checkpoint again whose state.json is nonsense: it must be refused. */
 static void reseal(const char *folder, const char *name)
 {
     uint64_t hash = 0;
@@ -230,7 +230,7 @@ TEST(nonsense_is_refused)
         assert_fails(CPL_ERR_INPUT, "state.json", load(folder, &a));
     }
     cpl_model_settings other = small_config();
-    other.rope_theta         = 5e5; /* no shape tells */
+    other.rope_theta         = 5e5; /* no shape shows it */
     assert_ok(cpl_hf_config_write(folder, &other, &no_tokens));
     reseal(folder, "config.json");
     assert_fails(CPL_ERR_INPUT, "model.rope_theta is 10000", load(folder, &a));
@@ -238,9 +238,9 @@ TEST(nonsense_is_refused)
     world_gone(&a);
 }
 
-/* ---- the world fails ---- */
+/* ---- failures of the system ---- */
 
-/* No file may grow beyond `bytes`, as if the disk were full. */
+/* Limits the size of files to `bytes`, as if the disk were full. */
 static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;

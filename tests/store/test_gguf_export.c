@@ -1,8 +1,9 @@
-/* test_gguf_export.c - models as GGUF files compute what llama.cpp computes: logits and greedy tokens.
+/* test_gguf_export.c - models as GGUF files compute what llama.cpp computes: logits and greedy
+ * tokens.
  *
- * Method: a model is built again from the file alone and computed by our forward pass;
- * golden/llama has what llama.cpp computed from the same files. `test_gguf_export write DIR` writes
- * them for golden/llama/make_llama.py. */
+ * Method: a model is built again from the file alone, and our forward pass computes it.
+ *         golden/llama has the results of llama.cpp for the same files, which
+ *         `test_gguf_export write DIR` writes for golden/llama/make_llama.py. */
 #include "infer/generate.h"
 #include "store/gguf_export_case.h"
 
@@ -18,7 +19,7 @@ static int64_t size_in(const cpl_gguf *g, const char *key)
     return (int64_t)json_number_value(json_object_get(g->metadata, name));
 }
 
-/* The settings that the metadata give. */
+/* Returns the settings that the metadata give. */
 static cpl_model_settings config_in(const cpl_gguf *g)
 {
     cpl_model_settings c = small_config();
@@ -42,7 +43,7 @@ static cpl_model_settings config_in(const cpl_gguf *g)
     return c;
 }
 
-/* A model of nothing but the file. */
+/* Returns a model built from the file alone. */
 static model_case *model_in(const cpl_gguf *g)
 {
     const cpl_model_settings c = config_in(g);
@@ -76,7 +77,7 @@ static double range_of(const float *numbers, int64_t count)
     return (double)high - (double)low;
 }
 
-/* llama.cpp's part of the list: [PROMPT,ROWS] logits, or (NEW) ids as floats. */
+/* Reads llama.cpp's part of the list: [PROMPT,ROWS] logits, or (NEW) ids as floats. */
 static void recorded(float *out, const cpl_safetensors *file, const char *variant, const char *what,
                      int64_t count)
 {
@@ -87,10 +88,10 @@ static void recorded(float *out, const cpl_safetensors *file, const char *varian
     assert_ok(cpl_safetensors_read_f32(file, e, out, 0, count));
 }
 
-/* After every token of the prompt; the bound is of what the two add up in another order. */
+/* Compares the logits after every token of the prompt. The bound covers sums in another order. */
 static void check_logits(cpl_generator *g, const cpl_safetensors *file, const char *variant)
 {
-    const double slack = 1e-5; /* of the range of the logits */
+    const double slack = 1e-5; /* relative to the range of the logits */
     float want[PROMPT * ROWS];
     recorded(want, file, variant, "logits", PROMPT * ROWS);
     for (int64_t i = 0; i < PROMPT; i++) {
@@ -152,7 +153,7 @@ TEST(what_llama_cpp_computes)
 
 /* ---- files for llama.cpp ---- */
 
-/* As the tests have them, in folder `to`. */
+/* Writes the files of the tests to folder `to`. */
 static int write_files(const char *to)
 {
     char path[600];

@@ -1,10 +1,10 @@
-/* test_gguf_export_damage.c - GGUF files that are not written: models that llama.cpp does not compute,
- * numbers that a type cannot hold, tokenizers without a form there, memory that runs out. */
+/* test_gguf_export_damage.c - GGUF files that are not written: models that llama.cpp does not
+ * compute, numbers that a type cannot hold, tokenizers without a form there, no memory. */
 #include "store/gguf_export_case.h"
 #include "support/scarce.h"
 #include "support/warnings.h"
 
-/* ---- what is refused, what is said ---- */
+/* ---- refusals and warnings ---- */
 
 static void refuses(cpl_model_settings c, const char *says)
 {
@@ -31,7 +31,7 @@ TEST(what_llama_cpp_does_not_compute)
     refuses(c, "Autonomy-of-Experts");
 }
 
-/* An old file stays as it was. */
+/* An old file stays unchanged. */
 TEST(numbers_that_a_type_cannot_hold)
 {
     model_case *m = variant_filled(0);
@@ -48,7 +48,7 @@ TEST(numbers_that_a_type_cannot_hold)
     model_gone(m);
 }
 
-/* Also types that could hold them. */
+/* A NaN or an infinite number is refused, also for types that could hold it. */
 TEST(numbers_that_are_none)
 {
     static const cpl_format types[] = {CPL_FORMAT_F32, CPL_FORMAT_BF16, CPL_FORMAT_F16,
@@ -105,7 +105,7 @@ TEST(tokenizers)
     "{\"id\": " #id ", \"content\": \"" text "\", \"single_word\": false, \"lstrip\": false, "     \
     "\"rstrip\": false, \"normalized\": false, \"special\": false}, "
 
-/* The model has 386 rows, the tokenizer 384 tokens. */
+/* The model has 386 rows, and the tokenizer 384 tokens. */
 TEST(texts_of_tokens)
 {
     cpl_model_settings c = config_of(&variants[0]);
@@ -129,7 +129,7 @@ TEST(texts_of_tokens)
     model_gone(m);
 }
 
-/* `ends`: eos_token_id. `says`: part of the only warning; NULL: there is none. */
+/* Exports a model. `ends`: eos_token_id. `says`: part of the only warning, or NULL. */
 static void warns(cpl_model_settings c, const char *ends, const char *says)
 {
     char generation[100];
@@ -161,8 +161,8 @@ TEST(what_llama_cpp_does_otherwise)
     warns(c, "0", "513 layers");
 }
 
-/* Whatever allocation fails: an error, nothing lost, and no file or, where the last one fails, after
- * the file has its name, a whole one. */
+/* Every allocation fails in turn. The call returns an error and leaks no memory. There is no file,
+ * or a whole file if the last allocation fails, after the file has its name. */
 TEST(memory_that_runs_out)
 {
     cpl_gguf_export done;

@@ -1,11 +1,11 @@
-/* test_gguf_export_file.c - what a GGUF file of a model holds: names, shapes, types, metadata, and
- * every number against the model's. */
+/* test_gguf_export_file.c - the contents of a model's GGUF file: names, shapes, types, metadata,
+ * and every number against the model's. */
 #include "store/gguf_export_case.h"
 #include "support/warnings.h"
 
 /* ---- tensors ---- */
 
-/* The type that a tensor has where matrices have `type`; see docs/formats.md. */
+/* Returns the type of a tensor if matrices have `type`; see docs/formats.md. */
 static cpl_format expected_format(const cpl_param *p, cpl_format type)
 {
     if (p->rank == 1 || strcmp(p->field, "router") == 0) return CPL_FORMAT_F32;
@@ -13,7 +13,7 @@ static cpl_format expected_format(const cpl_param *p, cpl_format type)
     return fits ? type : CPL_FORMAT_F16;
 }
 
-/* How far a number may be from the one it stands for: half a step of the type. */
+/* Returns how far a number may be from the model's number: half a step of the type. */
 static double slack_of(cpl_format format, double number, double largest)
 {
     if (format == CPL_FORMAT_F32) return 0;
@@ -29,8 +29,8 @@ static double largest_of(const float *numbers, int64_t count)
     return largest;
 }
 
-/* Which number of the parameter number `i` of the file stands for: key/value heads may come several
- * times. */
+/* Returns the index of the parameter's number that number `i` of the file repeats. Key/value heads
+ * may come several times. */
 static int64_t source_of(int64_t i, const cpl_param *p, int64_t head, int64_t repeats)
 {
     const int64_t width = p->rank == 1 ? 1 : p->shape[1], each = head * width;
@@ -63,7 +63,7 @@ static void check_tensor(const cpl_gguf *g, const char *name, model_case *m, con
     free(got);
 }
 
-/* Every parameter is there under its name, and nothing else. */
+/* Asserts that every parameter is there under its name, and no other tensor. */
 static void check_tensors(const cpl_gguf *g, model_case *m, cpl_format type)
 {
     const cpl_model_settings *c = &m->model.config;
@@ -100,7 +100,7 @@ TEST(every_tensor_of_every_type)
     }
 }
 
-/* 40 numbers fit no block of 32, the 64 of the down projections do. */
+/* A row of 40 numbers fits no block of 32. A row of 64, as in the down projections, fits. */
 TEST(rows_that_no_block_fits)
 {
     cpl_model_settings c = small_config();
@@ -179,8 +179,9 @@ TEST(metadata)
     }
 }
 
-/* Of the two places the file; of a list the one named "default"; none where there is none. `heard`:
- * warnings, one of which is of the tokenizer. */
+/* Cases of chat templates. The file has precedence over the other place, and the template named
+ * "default" over the rest of a list. Without a template the result is NULL. `heard`: warnings, one
+ * of which is of the tokenizer. */
 static const struct chat_case {
     const char *file, *content, *wanted;
     int heard;

@@ -1,5 +1,5 @@
-/* test_hf.c - every form of a Hugging Face OLMoE directory gives the same weights; what cannot be
- * computed is refused; saved and loaded is the same bit for bit; damaged files never crash. */
+/* test_hf.c - every form of a Hugging Face OLMoE directory gives the same weights. Models that
+ * cannot be computed are refused. A saved model loads bit for bit. Damaged files never crash. */
 #include "store/hf.h"
 
 #include "io/paths.h"
@@ -9,7 +9,7 @@
 
 static const cpl_hf_tokens no_tokens = {.pad = 1, .bos = -1};
 
-/* A model loaded from `folder`. */
+/* Returns a model loaded from `folder`. */
 static model_case *load(const char *folder)
 {
     cpl_hf *hf = NULL;
@@ -27,7 +27,7 @@ static void assert_loads(const char *folder, model_case *want, cpl_safetensors_d
     model_gone(got);
 }
 
-/* A fresh folder with the config.json of `m`. */
+/* Returns a fresh folder with the config.json of `m`. */
 static const char *folder_with_config(model_case *m)
 {
     const char *folder = scratch_folder();
@@ -52,7 +52,7 @@ TEST(single_file_of_every_type)
     model_gone(m);
 }
 
-/* Tensors of one layer lie in different files. */
+/* Writes the tensors of one layer to different files. */
 static void write_sharded(const cpl_named_list *list, const char *folder, const char *missing)
 {
     char name[64];
@@ -83,7 +83,7 @@ TEST(sharded)
     model_gone(m);
 }
 
-/* Layer 0 fused, layer 1 fused or one tensor an expert. */
+/* Layer 0 is fused. Layer 1 is fused or has a tensor for each expert. */
 TEST(fused_experts)
 {
     model_case *m = small_model(5);
@@ -128,7 +128,7 @@ TEST(published_families)
 
 /* ---- tensors that the config does not expect ---- */
 
-/* Writes the tensors of `m` and one more, which is `like` another, and opens the folder. */
+/* Writes the tensors of `m` and an additional tensor like `like`, and opens the folder. */
 static cpl_hf *open_with(model_case *m, const char *folder, const char *more, const char *like)
 {
     cpl_named_list list = names_of(m);
@@ -147,7 +147,7 @@ TEST(surplus_tensors_are_named)
 {
     static const char gate[]            = "model.layers.1.mlp.experts.4.gate_proj.weight";
     static const char *const cases[][2] = {
-        /* name; whether it is passed over without a warning */
+        /* columns: name, and whether it is passed over without a warning */
         {"model.layers.1.self_attn.q_proj.bias"},
         {"model.layers.1.self_attn.sinks"},
         {"model.layers.0.mlp.experts.down_proj"},
@@ -174,8 +174,8 @@ TEST(surplus_tensors_are_named)
     model_gone(m);
 }
 
-/* Both tables of a tied model: Transformers ties them if they are equal. Only the head: it is the
- * embedding. */
+/* A tied model may have both tables: Transformers ties them if they are equal. If only the head is
+ * present, it is the embedding. */
 TEST(a_tied_head_that_is_there)
 {
     cpl_model_settings c = small_config(), tied = small_config();
@@ -328,10 +328,10 @@ TEST(older_and_newer_keys)
     assert_int_equal(c.n_experts, 16);
     assert_int_equal(t.eos, -1);
     assert_ok(read_config(&c, &t, "{\"model_type\": \"olmoe\", \"vocab_size\": 50279}"));
-    assert_int_equal(t.eos, -1); /* the class default is not in it */
+    assert_int_equal(t.eos, -1); /* the file has no class default */
 }
 
-/* All ids that end a text, of both files, each once. */
+/* All ids that end a text, in both files, are read once each. */
 TEST(ends_of_both_files)
 {
     const char *folder = scratch_folder();
@@ -355,12 +355,12 @@ TEST(ends_of_both_files)
                  cpl_hf_config_read(&c, &t, folder, NULL));
 }
 
-/* What Transformers reads and we do not compute is refused; what no OLMoE has is named once; what
- * has a value without effect passes. */
+/* A key that Transformers reads and that we do not compute is refused. A key that no OLMoE has is
+ * named once. A key whose value has no effect passes. */
 TEST(keys_of_the_list_and_others)
 {
     static const struct {
-        const char *members, *told; /* told: the end of the warning; NULL: none */
+        const char *members, *told; /* told: the end of the warning, or NULL without a warning */
     } passed[] = {
         {"\"attention_dropout\": 0.5, \"dtype\": \"bfloat16\", \"use_cache\": false, \"top_p\": "
          "0.9",
@@ -397,7 +397,7 @@ TEST(keys_of_the_list_and_others)
                           "\"n_shared_experts\": 2, \"router_bias\": true}"));
     assert_int_equal(n_warnings, 0);
     assert_true(c.router != 0 && c.n_shared == 2 && c.router_bias);
-    /* which of two counts */
+    /* Of two keys for a setting, this one counts. */
     assert_ok(read_config(&c, &t,
                           "{\"model_type\": \"olmoe\", \"num_experts\": 16, "
                           "\"num_local_experts\": 12, \"rope_theta\": 3, "
@@ -407,7 +407,7 @@ TEST(keys_of_the_list_and_others)
     assert_true(c.rope_theta == 3);
 }
 
-/* What is written is what is read, and says what the run did. */
+/* Keys are read as they were written, and describe the run. */
 TEST(keys_that_are_written)
 {
     static const char *const always[] = {
@@ -529,7 +529,7 @@ TEST(refusals_of_the_weights)
 
 /* ---- damage ---- */
 
-/* Every byte of config.json changed in turn, to a byte that depends on where it is. */
+/* Each byte of config.json is changed in turn, to a byte that depends on its place. */
 TEST(damaged_config)
 {
     cpl_model_settings c = small_config(), got;
@@ -550,7 +550,7 @@ TEST(damaged_config)
     cpl_text_free(&text);
 }
 
-/* The n-th allocation fails, for every n there is. */
+/* Each allocation fails in turn. */
 TEST(no_memory)
 {
     model_case *m      = small_model(9);

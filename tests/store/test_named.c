@@ -9,10 +9,10 @@
 
 enum { PIECE = CPL_NAMED_BUFFER / sizeof(float), LONG = 2 * PIECE + 7, MATRIX = 6 };
 
-/* Three tensors in memory that the host cannot reach: first, first + 1, ... */
+/* Three tensors in memory that the host cannot reach, with the numbers first, first + 1, ... */
 typedef struct world {
     cpl_backend be;
-    cpl_tensor memory; /* all of their numbers */
+    cpl_tensor memory; /* all numbers of the tensors */
     cpl_named_list list;
 } world;
 
@@ -81,7 +81,7 @@ static cpl_status lost(cpl_backend *be)
     return CPL_FAIL(CPL_ERR_IO, "the device is gone");
 }
 
-/* A file that was not there is not there afterwards, and one that was is as before. */
+/* After a failure a new file does not exist, and an old file is unchanged. */
 TEST(a_backend_that_fails_writes_nothing)
 {
     world *w             = world_of(3);
