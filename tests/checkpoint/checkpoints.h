@@ -8,8 +8,8 @@
 #include "support/files.h"
 #include "support/tensors.h"
 
-/* A file whose tensors "x", "y", ... (a letter each) are F32 [2] with the values letter, `value`.
- */
+/* Writes a file of tensors "x", "y", ..., a letter each, which are F32 [2] with the values letter
+ * and `value`. */
 static inline void tensor_file(const char *path, const char *letters, float value)
 {
     cpl_safetensors_tensor tensors[64];
@@ -27,7 +27,7 @@ static inline void tensor_file(const char *path, const char *letters, float valu
     assert_ok(write_tensors(path, tensors, count, NULL));
 }
 
-/* A safetensors file of `count` tensors without elements, each with `prefix` and a number for a name. */
+/* Writes a safetensors file of `count` empty tensors. A name is `prefix` and a number. */
 static inline void empty_tensors_file(const char *path, const char *prefix, int count)
 {
     cpl_text text = {0};

@@ -50,7 +50,7 @@ static inline void head(uint64_t n_tensors, uint64_t n_pairs)
     u64(n_pairs);
 }
 
-/* Head and key of a file with this one pair. */
+/* Writes the head and the key of a file with a single pair. */
 static inline void pair(const char *key, uint32_t type)
 {
     head(0, 1);
@@ -74,7 +74,7 @@ static inline void tensor(const char *name, int rank, const uint64_t *dims, uint
         __VA_ARGS__                                                                                \
     }
 
-/* Padding to 32 and this many bytes. */
+/* Writes padding to 32 and this many bytes of data. */
 static inline void data(size_t bytes)
 {
     while (file.length % 32) cpl_text_char(&file, 0);

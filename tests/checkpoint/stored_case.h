@@ -24,7 +24,7 @@ static inline void refuses(const char *path, cpl_status code, const char *part)
     assert_null(s);
 }
 
-/* A tensor made by tensor_file. */
+/* Asserts the value of a tensor made by tensor_file. */
 static inline void assert_value(const cpl_stored *t, float value)
 {
     float data[2];
@@ -44,7 +44,7 @@ static inline void assert_value(const cpl_stored *t, float value)
     cpl_stored_prefetch(t, 4, 5);
 }
 
-/* The tensor is there, with a fault that says this and that reading it says. */
+/* Asserts that the tensor is there with this fault, and that a read returns the fault. */
 static inline void assert_fault(const cpl_stored_files *s, const char *name, const char *says)
 {
     char byte;
@@ -58,7 +58,7 @@ static inline void assert_fault(const cpl_stored_files *s, const char *name, con
     cpl_stored_prefetch(t, 0, 1);
 }
 
-/* Every tensor once, in order, and found by its name. */
+/* Asserts that every tensor comes once, in order, and is found by its name. */
 static inline void assert_sorted(const cpl_stored_files *s)
 {
     for (int64_t i = 0; i < s->count; i++) {

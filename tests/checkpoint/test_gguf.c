@@ -1,7 +1,7 @@
-/* test_gguf.c - the reader of GGUF files: what the Python package writes, the types of tensors, cut
+/* test_gguf.c - the reader of GGUF files: files of the Python package, the types of tensors, cut
  * and large files, memory that runs out.
  *
- * Method: the files of golden/gguf against what their script wrote down beside them. */
+ * Method: the files of golden/gguf are compared with the records that their script wrote. */
 #include <time.h>
 
 #include "checkpoint/gguf_case.h"
@@ -9,9 +9,9 @@
 #include "io/json.h"
 #include "support/scarce.h"
 
-/* What the package wrote ------------------------------------------------------------------------*/
+/* Files of the package --------------------------------------------------------------------------*/
 
-/* The decoded format of this name, of those that GGUF has. */
+/* Returns the decoded format of this name, among those of GGUF. */
 static cpl_format format_named(const char *name)
 {
 #define NAMED(format, numbers, bytes, what)                                                        \
@@ -95,7 +95,7 @@ TEST(another_alignment)
 
 /* Files built here ------------------------------------------------------------------------------*/
 
-/* A file with one tensor of a type and so many numbers. */
+/* Builds a file with one tensor of this type and this many numbers. */
 static void one_of_type(uint32_t code, uint64_t numbers)
 {
     head(1, 0);
@@ -103,8 +103,8 @@ static void one_of_type(uint32_t code, uint64_t numbers)
     data(4096);
 }
 
-/* Types are those of the table of formats where there is one of the name: a block has as many
- * numbers and bytes, and a part of one is no tensor. */
+/* A type that the table of formats names has the numbers and bytes of a block from the table. A
+ * part of a block is no tensor. */
 TEST(blocks_agree_with_the_formats)
 {
     static const struct {
@@ -134,7 +134,7 @@ TEST(blocks_agree_with_the_formats)
     assert_int_equal(decoded, 9);
 }
 
-/* Cut anywhere before the end of the last tensor, a file is refused. */
+/* A file that is cut anywhere before the end of the last tensor is refused. */
 TEST(every_cut_is_refused)
 {
     cpl_gguf *g;
@@ -162,11 +162,11 @@ TEST(a_file_cut_while_open_is_a_sentence)
     cpl_gguf_close(g);
 }
 
-/* What a large vocabulary and as many tensors as no published file has take: not their square. */
+/* Time is not quadratic for a large vocabulary and more tensors than any published file has. */
 TEST(large_tables)
 {
     enum { TENSORS = 100000, WORDS = 300000 };
-    const double limit = 5; /* seconds of processor time, with sanitizers; it takes a tenth of it */
+    const double limit = 5; /* seconds of processor time, with sanitizers; a tenth is needed */
     char name[64];
     head(TENSORS, 1);
     string("tokenizer.ggml.tokens"), u32(ARRAY), u32(STRING), u64(WORDS);

@@ -1,6 +1,6 @@
 /* test_gguf_rules.c - every rule of the GGUF format, and sizes that the file cannot hold.
  *
- * Method: files built here field by field, each with one thing wrong. */
+ * Method: files built here field by field, each with one fault. */
 #include "checkpoint/gguf_case.h"
 
 TEST(known_mistakes_are_named)
@@ -49,7 +49,7 @@ TEST(counts_that_the_file_cannot_hold)
         head(0, counts[i]);
         refuses("the metadata announces");
         head(0, 1);
-        u64(counts[i] + (i == 0 ? 100 : 0)); /* a key */
+        u64(counts[i] + (i == 0 ? 100 : 0)); /* length of a key */
         cpl_text_append(&file, "0123456789", 10);
         refuses("continues for");
         pair("s", STRING);
@@ -95,7 +95,7 @@ TEST(rules_of_the_metadata)
     cpl_gguf_close(g);
 }
 
-/* Arrays in arrays are passed over to a certain depth; what stands behind them is read. */
+/* Arrays in arrays are skipped down to a certain depth. Values behind them are read. */
 TEST(nested_arrays)
 {
     for (int depth = 1; depth <= 6; depth++) {
@@ -193,7 +193,7 @@ TEST(shapes_and_sizes)
     accepts();
     one(2, DIMS(5, 0), 0, 0, 0);
     accepts();
-    one(2, DIMS(64, 3), 8, 0, 2 * 3 * 34 + 1000); /* bytes behind the data are nobody's */
+    one(2, DIMS(64, 3), 8, 0, 2 * 3 * 34 + 1000); /* bytes behind the data belong to no tensor */
     cpl_gguf *g = opens();
     assert_int_equal(g->entries[0].shape[0], 3);
     assert_int_equal(g->entries[0].shape[1], 64);
@@ -218,7 +218,7 @@ TEST(offsets)
     refuses("invalid offset: tensor a");
 }
 
-/* A type without a name here does not hide the other tensors. */
+/* A type that the reader does not name does not hide the other tensors. */
 TEST(unknown_types)
 {
     char byte;

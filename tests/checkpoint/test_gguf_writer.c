@@ -1,5 +1,5 @@
 /* test_gguf_writer.c - the writer of GGUF files: its bytes against a file that is built field by
- * field, what the reader makes of it, files that are not finished, memory that runs out. */
+ * field, reading the file back, files that are not finished, memory that runs out. */
 #include "checkpoint/gguf_writer.h"
 
 #include "checkpoint/gguf_case.h"
@@ -27,7 +27,7 @@ static void fill(cpl_gguf_writer *w)
 
 static unsigned char numbers[4 * 34];
 
-/* Each tensor in two pieces. */
+/* Writes each tensor in two pieces. */
 static cpl_status put_data(cpl_gguf_writer *w)
 {
     static const size_t bytes[] = {30, 12, sizeof numbers};
@@ -62,7 +62,7 @@ static void pad_with(size_t bytes)
     while (file.length % 32) cpl_text_char(&file, 0);
 }
 
-/* The same file, by the specification. */
+/* Builds the expected file by the specification. */
 static void by_hand(void)
 {
     const float eps = 1e-5f;
@@ -124,7 +124,7 @@ static int64_t files_beside(void)
     return count;
 }
 
-/* The old file stays, and no other is left. */
+/* The old file stays, and no other file is left. */
 TEST(a_file_that_is_not_finished)
 {
     cpl_gguf_writer w = {0};

@@ -1,9 +1,8 @@
 /* test_readers_fuzz.c - damaged checkpoints: headers of safetensors files, indices, configurations,
- * GGUF files. Always a status with a sentence, or a checkpoint all of whose tensors can be asked
- * and read; never a crash, a leak, or more memory than the file is long.
+ * GGUF files. The reader returns a status with a sentence, or a checkpoint all of whose tensors can
+ * be asked and read. It never crashes, leaks, or takes more memory than the file is long.
  *
- * Method: good folders; each round damages one file of one of them and opens it, with
- *         sanitizers. */
+ * Method: each round damages one file of a good folder and opens the folder, with sanitizers. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -39,8 +38,8 @@ static void set(target *t, const char *what, const char *folder, const char *fil
     assert_ok(cpl_file_read(&t->whole, t->file, 1 << 20));
 }
 
-/* A folder with settings, an index, two shards and a slice, and one with a GGUF file whole and in
- * parts. */
+/* Makes a folder with settings, an index, two shards and a slice, and a folder with a GGUF file
+ * whole and in parts. */
 static const char *good_folder(void)
 {
     const char *folder = scratch_folder();
@@ -78,7 +77,7 @@ static cpl_status read_ends(const cpl_stored *t)
     return cpl_stored_read(t, bytes, t->bytes - some, some);
 }
 
-/* All that is told of a checkpoint must fit together. */
+/* Asserts that all facts of a checkpoint fit together. */
 static void check(const cpl_stored_files *s)
 {
     assert_true(json_is_object(s->config));
@@ -138,7 +137,7 @@ TEST(damaged_checkpoints)
         target *t = &targets[i];
         print_message("%-12s %lld read, %lld refused\n", t->what, (long long)t->accepted,
                       (long long)t->refused);
-        if (!fuzz_is_alone()) /* damage is found, and does not always matter */
+        if (!fuzz_is_alone()) /* damage may have no effect */
             assert_true(t->accepted && (t->refused || i == 4 || i == 8));
         cpl_text_free(&t->whole);
     }

@@ -1,8 +1,8 @@
 /* test_safetensors.c - the reader: every rule of the format, damaged files, conversions.
  *
- * Method: a table of header texts and data lengths, each with the rule that must refuse it; then
- * thousands of damaged copies of a good file, which must be refused or read, never more (the
- * sanitizers watch); then each allocation failing in turn. */
+ * Method: a table of header texts and data lengths, each with the rule that must refuse it.
+ *         Thousands of damaged copies of a good file must be refused or read within bounds (the
+ *         sanitizers check it). Then each allocation fails in turn. */
 #include "checkpoint/safetensors.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static const char *path(void)
     return name;
 }
 
-/* A file of N = `n`, the header text and `data` zero bytes. */
+/* Writes a file of N = `n`, the header text and `data` zero bytes. */
 static void write_file(uint64_t n, const char *header, size_t header_bytes, size_t data)
 {
     unsigned char *all = calloc(1, 8 + header_bytes + data);
@@ -45,7 +45,7 @@ static cpl_safetensors *opens(void)
     return file;
 }
 
-/* An entry; the arguments are texts. */
+/* Makes the text of an entry from texts. */
 #define E(name, dtype, shape, offsets)                                                             \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 #define ROW(text, data, says)                                                                      \
@@ -54,8 +54,8 @@ static cpl_safetensors *opens(void)
     }
 #define ENTRY(members, data, says) ROW("{\"a\":{" members "}}", data, says)
 
-/* One header, of its own length, and so many bytes of data; `says` is part of the refusal, NULL if
- * the file is good. */
+/* A header, of its own length, and the number of data bytes. `says` is part of the refusal, or NULL
+ * if the file is good. */
 typedef struct row {
     const char *header;
     size_t length, data;
@@ -67,7 +67,7 @@ typedef struct row {
 #define U8(shape, offsets)  "{" E("a", "U8", shape, offsets) "}"
 
 static const row rows[] = {
-    /* What the tests of the reference implementation hold. */
+    /* Cases of the tests of the reference implementation. */
     ROW("\xff", 0, "invalid header"),
     ROW("{", 0, "invalid JSON"),
     ROW("{" SAME("0") "," SAME("1") "," SAME("2") "," SAME("3") "," SAME("4") "," SAME("5") "," //
@@ -85,7 +85,7 @@ static const row rows[] = {
     ROW(I32("", "0,4"), 4, NULL),
     ROW(I32("2,0", "0,0"), 0, NULL),
     ROW("{\"__metadata__\":{\"framework\":\"pt\"}," SAME("a") "}", 16, NULL),
-    /* What follows from its rules. */
+    /* Cases that follow from its rules. */
     ROW("", 0, "invalid JSON"),
     ROW("[]", 0, "invalid JSON"),
     ROW("{}", 1, "incomplete metadata"),
@@ -250,7 +250,7 @@ TEST(long_shapes_are_cut_in_sentences)
     }
 }
 
-/* Every element type that can be read as f32, with values that are the same in all of them. */
+/* Every element type that can be read as f32 is tried with values that all types hold. */
 TEST(reads_as_f32)
 {
     enum { N = 20001 }; /* several pieces of the reader's buffer, and a part */
@@ -338,7 +338,7 @@ TEST(a_file_cut_while_open_is_a_sentence)
     cpl_safetensors_close(file);
 }
 
-/* A good file with names, metadata, several dtypes; returns its length. */
+/* Builds a good file with names, metadata and several dtypes, and returns its length. */
 static size_t good_file(unsigned char *bytes)
 {
     static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"x\":\"\\u00e9\\\"\"}," //
@@ -351,7 +351,7 @@ static size_t good_file(unsigned char *bytes)
     return 8 + n + 41;
 }
 
-/* Opens and, if that is possible, reads everything. */
+/* Opens the file and, if that succeeds, reads everything. */
 static cpl_status use(const char *name)
 {
     cpl_safetensors *file;
@@ -389,9 +389,9 @@ TEST(damaged_files_never_crash)
             else if (s % 8 < 6)
                 bad[at] = (unsigned char)pool[(s >> 8) % (sizeof pool - 1)];
             else if (s % 8 == 6)
-                now = at + 1; /* cut */
+                now = at + 1; /* a shorter file */
             else
-                memset(bad + now, (int)(s >> 8 & 255), 7), now += 7; /* longer */
+                memset(bad + now, (int)(s >> 8 & 255), 7), now += 7; /* a longer file */
         }
         write_bytes(path(), bad, now);
         cpl_status status = use(path());
@@ -424,7 +424,7 @@ TEST(failing_allocations)
     assert_true(s.nth > 6);
 }
 
-/* As many tensors as the largest published checkpoints have. */
+/* The file has as many tensors as the largest published checkpoints. */
 TEST(a_hundred_thousand_tensors)
 {
     enum { COUNT = 100000 };

@@ -1,9 +1,9 @@
 /* test_safetensors_writer.c - the writer: byte for byte, in the canonical order, whole or not at
- * all; what it writes our reader reads.
+ * all. Our reader reads its files.
  *
- * Method: files written out by hand for small cases; random sets of tensors, handed over in two
- * different orders, must give equal bytes and come back; a disk that is full after each of many
- * lengths; each allocation failing in turn. */
+ * Method: files written out by hand for small cases. Random sets of tensors, written in two
+ *         different orders, must give equal bytes and come back. The disk is full after each of
+ *         many lengths, and each allocation fails in turn. */
 #include "checkpoint/safetensors_writer.h"
 
 #include <signal.h>
@@ -187,7 +187,7 @@ static void make_set(set *s, uint64_t round)
     }
 }
 
-/* Hands the tensors over from `first` on in a circle. */
+/* Writes the tensors from `first` on in a circle. */
 static cpl_status write_set(const char *path, const set *s, int first)
 {
     cpl_safetensors_tensor tensors[12];
@@ -219,7 +219,7 @@ static void assert_holds(const char *path, const set *s)
         const cpl_safetensors_entry *a = &file->entries[i - 1];
         const cpl_safetensors_entry *b = &file->entries[i];
         assert_true(a->end == b->begin);
-        if (a->begin < a->end && b->begin < b->end) /* empty ones share a place */
+        if (a->begin < a->end && b->begin < b->end) /* empty tensors share a place */
             assert_true(a->dtype < b->dtype ||
                         (a->dtype == b->dtype && strcmp(a->name, b->name) < 0));
     }
@@ -284,7 +284,7 @@ TEST(failing_allocations)
         cpl_safetensors *file;
         scarce_end(&s, write_set(path, &new, 0));
         assert_alone(path, 1);
-        assert_ok(cpl_safetensors_open(&file, path)); /* one of the two, whole */
+        assert_ok(cpl_safetensors_open(&file, path)); /* one of the two files, whole */
         cpl_safetensors_close(file);
     }
     assert_true(s.nth > 10);

@@ -1,6 +1,6 @@
-/* test_stored.c - the tensors of any checkpoint: which files there are, and their faults.
+/* test_stored.c - the tensors of any checkpoint: which files it has, and their faults.
  *
- * Method: folders made here; what goes wrong with one file must stay with its tensors. */
+ * Method: folders made here. A fault of one file must stay with its tensors. */
 #include "checkpoint/stored.h"
 
 #include <sys/stat.h>
@@ -114,12 +114,12 @@ TEST(nothing_to_read)
 
 /* An index --------------------------------------------------------------------------------------*/
 
-/* model.safetensors beside the index of another model, of itself, or a damaged one: the file is
- * read, and a warning names both where they differ. The shards need not be there. */
+/* model.safetensors lies beside the index of another model, of itself, or a damaged index. The file
+ * is read, and a warning names both where they differ. The shards may be absent. */
 TEST(a_file_beside_an_index)
 {
     static const struct {
-        const char *index, *told; /* told: the file in the warning; NULL: no warning */
+        const char *index, *told; /* told: the file in the warning, or NULL without a warning */
     } cases[] = {
         {"{\"weight_map\": {\"x\": \"model.safetensors\"}}", NULL},
         {"{\"weight_map\": {\"x\": \"model.safetensors\", \"y\": \"gone.safetensors\"}}",
@@ -142,7 +142,7 @@ TEST(a_file_beside_an_index)
         cpl_stored_close(s);
     }
     cpl_stored_close(
-        opens(in_folder(folder, "model.safetensors"))); /* by its name: nothing to warn of */
+        opens(in_folder(folder, "model.safetensors"))); /* opened by its name: no warning */
     assert_int_equal(n_warnings, 0);
 }
 
@@ -164,7 +164,7 @@ TEST(an_index)
     cpl_stored_close(s);
 }
 
-/* What is wrong with one shard is told of its tensors; the others are read. */
+/* The tensors of a bad shard have its fault. The other tensors are read. */
 TEST(a_shard_that_cannot_be_read)
 {
     static const char *const ways[] = {"No such file", "Git LFS", "cut short", "header too small",
@@ -214,8 +214,8 @@ TEST(tensors_that_the_index_has_wrong)
     assert_value(cpl_stored_find(s, "a"), 1);
     assert_value(cpl_stored_find(s, "b"), 2);
     assert_fault(s, "t", "tensor t is in two too");
-    assert_value(cpl_stored_find(s, "m"), 1); /* the index names the other file */
-    assert_value(cpl_stored_find(s, "n"), 2); /* the index lacks it */
+    assert_value(cpl_stored_find(s, "m"), 1); /* the index names another file */
+    assert_value(cpl_stored_find(s, "n"), 2); /* the index lacks n */
     assert_fault(s, "gone", "has no tensor gone, which");
     cpl_stored_close(s);
 }

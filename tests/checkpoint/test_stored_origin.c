@@ -1,5 +1,5 @@
-/* A checkpoint whose files come from another origin than the local file system: one that knows the
- * files of a folder under names that begin with "far://", and fails on request. */
+/* A checkpoint whose files come from another origin than the local file system. The origin serves
+ * the files of a folder under names that begin with "far://", and fails on request. */
 #include <math.h>
 
 #include "checkpoint/stored_case.h"
@@ -52,7 +52,7 @@ TEST(a_gguf_file_too)
     assert_int_equal(far.n_open, 0);
 }
 
-/* Files of many tensors that no byte of data belongs to. */
+/* Returns a file of many tensors without a byte of data. */
 static const char *many_tensors(void)
 {
     const char *made = scratch_folder();
@@ -68,7 +68,7 @@ static const char *many_tensors(void)
     return made;
 }
 
-/* What is taken at most before the refusal: the room, and what is not yet known to be too much. */
+/* Asserts that at most `room` bytes and a margin are taken before the refusal. */
 static void check_room(const char *path, const cpl_origin *origin, double room, const char *says)
 {
     cpl_stored_files *s;

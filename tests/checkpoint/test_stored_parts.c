@@ -26,7 +26,7 @@ TEST(slices_of_a_tensor)
     }
 }
 
-/* Their order is that of the numbers, not of the names. */
+/* Slices have the order of their numbers, not of their names. */
 TEST(slices_in_files_of_other_names)
 {
     const char *folder = scratch_folder();
@@ -41,7 +41,7 @@ TEST(slices_in_files_of_other_names)
         assert_value(&s->tensors[i], (float)i);
     }
     cpl_stored_close(s);
-    tensor_file(in_folder(folder, "d-TP-1.safetensors"), "a", 1); /* the second one twice */
+    tensor_file(in_folder(folder, "d-TP-1.safetensors"), "a", 1); /* the second slice twice */
     s = opens(folder);
     assert_fault(s, "a", "is in 4 files");
     assert_int_equal(s->count, 1);
@@ -52,7 +52,7 @@ TEST(slices_that_are_missing)
 {
     const char *folder = three_slices(true);
     tensor_file(in_folder(folder, "m-2-TP-000.safetensors"), "x",
-                0); /* the others have none of it */
+                0); /* the other files have no slice of it */
     tensor_file(in_folder(folder, "m-2-TP-001.safetensors"), "xz", 0);
     tensor_file(in_folder(folder, "m-3-TP-001.safetensors"), "z", 0);
     cpl_stored_files *s = opens(folder);
@@ -68,7 +68,7 @@ TEST(slices_that_are_missing)
     assert_value(cpl_stored_find(s, "r"), 9);
     assert_sorted(s);
     cpl_stored_close(s);
-    folder = three_slices(false); /* nothing says what would be in a damaged file */
+    folder = three_slices(false); /* the contents of a damaged file are unknown */
     write_string(in_folder(folder, "m-0-TP-common.safetensors"), "");
     refuses(folder, CPL_ERR_INPUT, "file 1 of 4 of one checkpoint");
     folder = three_slices(true);

@@ -1,8 +1,7 @@
 /* test_stored_strict.c - a checkpoint of one file or many, read strictly: discovery, the index,
  * links, faults.
- *
- * Method: folders made here with the library's own writer; published-like folders of the reference
- * data where they are present. */
+ * Method: folders made here with the library's own writer, and folders of the reference data, which
+ *         are like published ones, if they are present. */
 #include "checkpoint/stored.h"
 #include "support/warnings.h"
 
@@ -39,7 +38,7 @@ static cpl_status read_f32(const cpl_stored_files *w, const char *name, float *o
     return cpl_stored_read_part_f32(tensor, out, 0, tensor->n_elements);
 }
 
-/* Tensor `name` is there with the value that its file was given. */
+/* Asserts that tensor `name` is there with the value that its file was given. */
 static void assert_value(const cpl_stored_files *w, const char *name, float value)
 {
     float data[2];
@@ -98,7 +97,7 @@ TEST(many_files_and_their_index)
     w = opens(in_folder(folder, "model.safetensors.index.json"));
     assert_value(w, "c", 2);
     cpl_stored_close(w);
-    w = opens(in_folder(folder, "model-00002-of-00002.safetensors")); /* one shard by its name */
+    w = opens(in_folder(folder, "model-00002-of-00002.safetensors")); /* a shard by its name */
     assert_int_equal(w->count, 1);
     cpl_stored_close(w);
     assert_int_equal(unlink(in_folder(folder, "model.safetensors.index.json")), 0);
@@ -109,7 +108,7 @@ TEST(the_order_of_discovery)
 {
     const char *folder = scratch_folder();
     refuses(folder, CPL_ERR_INPUT, "no weights found: expected model.safetensors");
-    assert_null(strstr(cpl_last_error(), "gguf")); /* which is not read here */
+    assert_null(strstr(cpl_last_error(), "gguf")); /* GGUF is not read here */
     tensor_file(in_folder(folder, "adapter_model.safetensors"), "x", 4);
     refuses(folder, CPL_ERR_INPUT,
             "has an adapter of PEFT (adapter_model.safetensors) and no model");
@@ -148,13 +147,13 @@ TEST(links_as_in_a_cache)
     cpl_free(folder);
 }
 
-/* Every index is refused strictly, and those that are wrong themselves in the other way too. */
+/* Every index is refused strictly. An index that is wrong in itself is also refused leniently. */
 TEST(an_index_that_is_wrong)
 {
     static const struct {
         const char *index, *says;
         cpl_status code;
-        bool strictly; /* only strictly */
+        bool strictly; /* refused only strictly */
     } cases[] = {
 #define ELSEWHERE(name)                                                                            \
     {"{\"weight_map\": {\"x\": \"x\", \"y\": \"" name "\"}}",                                      \
@@ -210,8 +209,8 @@ TEST(tensors_at_fault)
     assert_fails(CPL_ERR_INPUT, "one: tensor t is in two too",
                  cpl_stored_find_sound(&tensor, w, "t"));
     assert_null(tensor);
-    assert_value(w, "m", 1); /* the index names the other file */
-    assert_value(w, "n", 2); /* the index lacks it */
+    assert_value(w, "m", 1); /* the index names another file */
+    assert_value(w, "n", 2); /* the index lacks n */
     cpl_stored_close(w);
 }
 
@@ -229,7 +228,7 @@ TEST(foreign_forms)
     refuses("/no/such/place", CPL_ERR_IO, "/no/such/place");
 }
 
-/* ---- what tells them apart ---- */
+/* ---- comparing checkpoints ---- */
 
 static uint64_t hash_of(const char *path)
 {
@@ -241,7 +240,7 @@ static uint64_t hash_of(const char *path)
     return hash;
 }
 
-/* Names and numbers count; files and their names do not. */
+/* Names and numbers make a difference. Files and their names make no difference. */
 TEST(told_apart)
 {
     const char *folder = scratch_folder();
@@ -259,7 +258,7 @@ TEST(told_apart)
     cpl_free(path);
 }
 
-/* A byte that changes at the beginning, in the middle or at the end of a large tensor is seen. */
+/* A changed byte at the beginning, middle or end of a large tensor makes a difference. */
 TEST(large_tensors)
 {
     enum { BYTES = 100000 };

@@ -1,14 +1,14 @@
-/* test_stored_whole.c - whole checkpoints: the reference folders opened leniently and strictly,
- * which must give the same bytes; as many tensors as the largest has; every allocation failing. */
+/* test_stored_whole.c - whole checkpoints. A reader must give equal bytes in lenient and strict
+ * use. There may be as many tensors as the largest has, and every allocation fails in turn. */
 #include <time.h>
 
 #include "checkpoint/stored_case.h"
 #include "io/paths.h"
 #include "support/scarce.h"
 
-/* All of it -------------------------------------------------------------------------------------*/
+/* Whole folders ---------------------------------------------------------------------------------*/
 
-/* Each tensor has the bytes that the strict way in finds. */
+/* Each tensor has the bytes that a strict reader finds. */
 TEST(reference_folders)
 {
     static const char *const families[] = {"olmoe",   "sharded_olmoe", "qwen3_moe",  "mixtral",
@@ -52,12 +52,11 @@ TEST(reference_folders)
     }
 }
 
-/* As many shards and tensors as the largest published checkpoint: not their square. */
+/* Time is not quadratic for the shards and tensors of the largest published checkpoint. */
 TEST(a_very_large_checkpoint)
 {
     enum { SHARDS = 163, EACH = 552 };
-    const double limit =
-        10; /* seconds of processor time, with sanitizers; it takes a tenth of it */
+    const double limit = 10; /* seconds of processor time, with sanitizers; a tenth is needed */
     const char *folder = scratch_folder();
     cpl_text index = {0}, shard = {0};
     char name[100];
@@ -96,7 +95,7 @@ TEST(a_very_large_checkpoint)
     assert_ok(cpl_stored_read(t, &byte, 0, 1));
     assert_int_equal(byte, (unsigned char)(500 + 161));
     cpl_stored_close(s);
-    for (int f = 1; f <= SHARDS; f += 2) { /* half of the shards are missing */
+    for (int f = 1; f <= SHARDS; f += 2) { /* half of the shards are absent */
         snprintf(name, sizeof name, "model-%05d-of-00163.safetensors", f);
         assert_int_equal(unlink(in_folder(folder, name)), 0);
     }
