@@ -1,5 +1,4 @@
-/* files.h - test files: writing them plain and compressed, reading them back, a log that remembers.
- */
+/* files.h - test files: writing them plain and compressed, reading them, a log that keeps lines. */
 #ifndef CPL_TESTS_SUPPORT_FILES_H
 #define CPL_TESTS_SUPPORT_FILES_H
 
@@ -11,7 +10,7 @@
 #include "check.h"
 #include "io/stream.h"
 
-/* Static buffers, 64 in turn. */
+/* Returns the path of a file in a folder, in one of 64 static buffers. */
 __attribute__((noinline, unused)) static const char *in_folder(const char *folder, const char *name)
 {
     static char paths[64][512];
@@ -34,7 +33,7 @@ static inline void write_string(const char *path, const char *string)
     write_bytes(path, string, strlen(string));
 }
 
-/* The caller frees `text` with cpl_text_free. */
+/* Returns the bytes of a file. The caller frees `text` with cpl_text_free. */
 static inline cpl_text read_bytes(const char *path)
 {
     cpl_text text = {0};
@@ -47,7 +46,7 @@ static inline cpl_text read_bytes(const char *path)
     return text;
 }
 
-/* The whole content, decompressed. The caller frees it with cpl_text_free. */
+/* Returns the whole content, decompressed. The caller frees it with cpl_text_free. */
 static inline cpl_text read_plain(const char *path)
 {
     cpl_text out       = {0};
@@ -118,7 +117,7 @@ static inline void append_skippable(cpl_text *out, int variant, unsigned length)
     for (unsigned i = 0; i < length; i++) cpl_text_char(out, 'x');
 }
 
-/* A log into a text, a line a sentence, with "warn: " before warnings. */
+/* Logs into a text, a line a sentence, with "warn: " before warnings. */
 static inline void remember(void *ctx, cpl_log_level level, const char *sentence)
 {
     cpl_text_printf(ctx, "%s%s\n", level == CPL_LOG_WARN ? "warn: " : "", sentence);

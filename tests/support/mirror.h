@@ -1,7 +1,6 @@
-/* mirror.h - tensors of a test whose numbers are needed by the host and by a backend.
+/* mirror.h - tensors of a test whose numbers the host and a backend both use.
  *
- * Operations get memory of the backend, whatever backend it is (tensor/far/far.h); the test keeps its
- * arrays. */
+ * Operations get memory of any backend (tensor/far/far.h). The test keeps its arrays. */
 #ifndef CPL_TESTS_SUPPORT_MIRROR_H
 #define CPL_TESTS_SUPPORT_MIRROR_H
 
@@ -23,7 +22,7 @@ static inline mirror *mirrors(int64_t **count)
     return all;
 }
 
-/* The tensor with its numbers in memory of the backend, the same one until mirrors_end. None: none. */
+/* Returns the tensor in memory of the backend, until mirrors_end. An absent one stays absent. */
 static inline cpl_tensor mirrored(cpl_backend *be, cpl_tensor host)
 {
     int64_t *n;
@@ -42,7 +41,7 @@ static inline cpl_tensor mirrored(cpl_backend *be, cpl_tensor host)
     return t;
 }
 
-/* The tensor as it is now, in memory of the host until MOST_SEEN later calls. */
+/* Returns the tensor as it is now, in memory of the host, until MOST_SEEN later calls. */
 static inline cpl_tensor seen(cpl_backend *be, cpl_tensor t)
 {
     static _Thread_local void *copy[MOST_SEEN];
@@ -55,7 +54,7 @@ static inline cpl_tensor seen(cpl_backend *be, cpl_tensor t)
     return t;
 }
 
-/* The arrays of the test get what the backend has made of them; what was only read is not written. */
+/* Copies the backend's results into the test's arrays. Unchanged arrays are not written. */
 static inline void mirrors_read(cpl_backend *be)
 {
     int64_t *n;
@@ -68,7 +67,7 @@ static inline void mirrors_read(cpl_backend *be)
     }
 }
 
-/* The memory is given back. */
+/* Frees the memory of the mirrors. */
 static inline void mirrors_drop(cpl_backend *be)
 {
     int64_t *n, kept = 0;
@@ -81,7 +80,7 @@ static inline void mirrors_drop(cpl_backend *be)
     *n = kept;
 }
 
-/* Both. */
+/* Calls mirrors_read, then mirrors_drop. */
 static inline void mirrors_end(cpl_backend *be)
 {
     mirrors_read(be);

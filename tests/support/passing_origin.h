@@ -1,5 +1,5 @@
-/* passing_origin.h - an origin that passes everything on to the local file system, counts files and
- * lets a test see what is read. */
+/* passing_origin.h - an origin that passes every call on to the local file system, counts files and
+ * shows a test each read. */
 #ifndef CPL_TESTS_SUPPORT_PASSING_ORIGIN_H
 #define CPL_TESTS_SUPPORT_PASSING_ORIGIN_H
 
@@ -10,12 +10,12 @@
 typedef struct passing_origin {
     cpl_origin origin;
     const char *prefix,
-        *folder; /* paths begin with `prefix` in place of `folder`; NULL: as they are */
+        *folder; /* paths begin with `prefix` in place of `folder`; NULL: paths stay unchanged */
     int64_t n_opened, n_open; /* files: opened so far, and open now */
     int64_t n_expected;       /* files that were announced */
-    bool fails;               /* every question whether a file exists */
+    bool fails;               /* every test whether a file exists fails */
 
-    /* NULL, or called before each reading. */
+    /* NULL, or a function that is called before each reading. */
     void (*see_reading)(const cpl_source *source, size_t bytes, uint64_t offset);
     void (*see_plan)(cpl_origin_plan *plan, const cpl_source_pieces *pieces);
 } passing_origin;

@@ -8,7 +8,7 @@
 #include "support/mirror.h"
 #include "tensor/backend/backend.h"
 
-/* Runs the model over ids [T]; the caller frees the arena of the pass. */
+/* Runs the model over ids [T]. The caller frees the arena of the pass. */
 static inline cpl_tensor_arena plain_pass(cpl_pass *pass, cpl_model *model, const int32_t *ids,
                                           int64_t T)
 {
@@ -24,7 +24,7 @@ static inline cpl_tensor_arena plain_pass(cpl_pass *pass, cpl_model *model, cons
     return arena;
 }
 
-/* logits [T,V]; the caller frees them. */
+/* Returns logits [T,V]. The caller frees them. */
 static inline float *plain_logits(cpl_model *model, const int32_t *ids, int64_t T)
 {
     const int64_t vocab = model->config.vocab_size;
@@ -38,7 +38,7 @@ static inline float *plain_logits(cpl_model *model, const int32_t *ids, int64_t 
     return logits;
 }
 
-/* The log-likelihood that `one` asks for, by cpl_model_score. */
+/* Returns the log-likelihood that `one` asks for, by cpl_model_score. */
 static inline double plain_score(cpl_model *model, const cpl_lm_request *one)
 {
     enum { MOST = 64 };

@@ -1,4 +1,4 @@
-/* run_settings.h - the settings of a run: defaults with changes; its folder, and its token ids. */
+/* run_settings.h - the settings of a run: defaults with changes, its folder, and its token ids. */
 #ifndef CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 #define CPL_TESTS_SUPPORT_RUN_SETTINGS_H
 
@@ -14,7 +14,7 @@ static inline cpl_settings default_settings(void)
     return settings;
 }
 
-/* `assignment`: section.name=value, as for --set. */
+/* Changes a setting. `assignment`: section.name=value, as for --set. */
 static inline void set(cpl_settings *settings, const char *assignment)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -22,7 +22,7 @@ static inline void set(cpl_settings *settings, const char *assignment)
     assert_ok(cpl_settings_set(settings, sections, CPL_N_SECTIONS, assignment, NULL));
 }
 
-/* The setting `name` of `section`. */
+/* Changes the setting `name` of `section`. */
 static inline void set_to(cpl_settings *settings, const char *section, const char *name,
                           const char *value)
 {
@@ -31,7 +31,7 @@ static inline void set_to(cpl_settings *settings, const char *section, const cha
     set(settings, assignment);
 }
 
-/* A setting of section data that is a path. */
+/* Changes a setting of section data that is a path. */
 static inline void set_data(cpl_settings *settings, const char *name, const char *path)
 {
     set_to(settings, "data", name, path);
@@ -58,7 +58,7 @@ static inline cpl_settings *new_settings(void)
     return &all_settings.at[all_settings.count++];
 }
 
-/* A teardown of cmocka. */
+/* Frees all settings. It is a teardown of cmocka. */
 static inline int drop_all(void **state)
 {
     (void)state;
@@ -66,14 +66,14 @@ static inline int drop_all(void **state)
     return 0;
 }
 
-/* The path of a run in a fresh folder; it is not there yet. */
+/* Returns the path of a run in a fresh folder. The run does not exist yet. */
 static inline const char *fresh_run(void)
 {
     return in_folder(scratch_folder(), "run");
 }
 
-/* A file of `count` ids that a model can learn: each is the one before it plus 1 or 2. `beyond`:
- * the place of an id that is not in the vocabulary; -1: none. */
+/* Writes a file of `count` ids that a model can learn: each is the id before it plus 1 or 2.
+ * `beyond`: the place of an id that is not in the vocabulary, or -1 without such an id. */
 static inline const char *learnable_ids(int count, int vocabulary, int beyond)
 {
     const char *path = in_folder(scratch_folder(), "ids.npy");

@@ -1,4 +1,4 @@
-/* scarce.h - a call that is made again and again, and whose first, second, third allocation fails.
+/* scarce.h - a call that is repeated while its first, second, third allocation fails.
  *
  *     scarce s = {0};
  *     while (scarce_begin(&s)) scarce_end(&s, use());
@@ -16,7 +16,7 @@ typedef struct scarce {
     bool is_done;
 } scarce;
 
-/* Starts the next round; false after a round without an error. */
+/* Starts the next round. Returns false after a round without an error. */
 static inline bool scarce_begin(scarce *s)
 {
     enum { MOST_ROUNDS = 5000 };

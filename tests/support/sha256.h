@@ -89,7 +89,7 @@ static inline void sha256_finish(sha256 *h, char hex[65])
     for (int i = 0; i < 8; i++) sprintf(hex + 8 * i, "%08x", h->state[i]);
 }
 
-/* All at once. */
+/* Writes the sum of all bytes in one call. */
 static inline void sha256_of(char hex[65], const void *bytes, size_t length)
 {
     sha256 h;
