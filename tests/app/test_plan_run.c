@@ -1,6 +1,6 @@
 /* test_plan_run.c - the plan of several ranks: memory as the functions of training count it, on
- * every mesh up to 1,024 ranks; the formula of what travels, on counts by hand; time from its
- * terms. */
+ * every mesh up to 1,024 ranks. The formula of the messages is checked on counts by hand, the time
+ * by its terms. */
 #include "app/plan_run.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---- memory ---- */
 
-/* Of any rank; the plan's is that of rank 0. */
+/* Returns the optimizer's bytes of any rank. The plan has those of rank 0. */
 static size_t optimizer_of(const cpl_plan *plan, int64_t rank)
 {
     size_t bytes;
@@ -71,7 +71,7 @@ TEST(sums_are_what_is_allocated)
     for (int type = 0; type < 2; type++) {
         cpl_settings s = settings_of(type ? bf16 : NULL);
         for (int i = 0; i < N_SHAPES; i++) {
-            /* As the trainer resolves it. */
+            /* The trainer resolves the scope so. */
             s.losses.balance.scope  = shapes[i].ranks > 1 ? CPL_BALANCE_GLOBAL : CPL_BALANCE_MICRO;
             const cpl_plan plan     = plan_of(&s, shapes[i].ranks, shapes[i].experts);
             const cpl_plan_bytes *b = &plan.bytes;
@@ -95,7 +95,7 @@ TEST(sums_are_what_is_allocated)
     }
 }
 
-/* The whole of a model divided among ranks is the whole again, up to the rounding of parts. */
+/* The parts of a divided model add up to the whole, up to the rounding of parts. */
 TEST(moments_become_fewer)
 {
     cpl_settings s     = settings_of(NULL);
@@ -114,9 +114,9 @@ static void assert_sent(cpl_sent got, int64_t bytes, int64_t messages)
     assert_int_equal(got.messages, messages);
 }
 
-/* 2 ranks along the experts: 16 tokens a pass with 4 choices, of which half stay; 1024 passes and
- * as many but one that only count. Rows of 48 F32 both ways, 4 bytes of weight with each, and 32
- * counts of 8 bytes forward. */
+/* 2 ranks along the experts have 16 tokens a pass with 4 choices, of which half stay. There are
+ * 1024 passes, and 1023 that only count. Rows of 48 F32 go both ways. With each row go 4 bytes of
+ * weight, and 32 counts of 8 bytes go forward. */
 TEST(formula_of_the_exchange)
 {
     cpl_settings s     = settings_of(NULL);
@@ -125,17 +125,17 @@ TEST(formula_of_the_exchange)
     const int64_t both  = rows * (2 * row + 4);
     assert_sent(plan.sent[CPL_PLAN_exchange], layers * (forward * (both + 32 * 8) + passes * both),
                 layers * (4 * forward + 3 * passes));
-    /* All 64 rows of either rank to one: none leaves it, 64 come and go back. */
+    /* All 64 rows of either rank go to one rank: no row leaves it, 64 come and go back. */
     assert_int_equal(plan.worst_exchange.bytes,
                      layers * (forward * (64 * row + 32 * 8) + passes * (64 * row + 64 * 4)));
-    s.losses.balance.weight = 0; /* no pass only counts */
+    s.losses.balance.weight = 0; /* without the weight no pass only counts */
     const cpl_plan once     = plan_of(&s, 2, 2);
     assert_int_equal(once.sent[CPL_PLAN_exchange].messages, layers * 7 * passes);
     drop(&s);
 }
 
-/* More ranks than choices: 4 choices of 64 experts, one a rank, so that 63 of 64 rows leave
- * (rounded down), and of each token at most one comes. */
+/* There are more ranks than choices: 4 choices of 64 experts, one a rank. 63 of 64 rows leave
+ * (rounded down), and at most one row of each token comes. */
 TEST(formula_with_one_expert_a_rank)
 {
     cpl_settings s    = settings_of(NULL);
@@ -151,7 +151,7 @@ TEST(formula_with_one_expert_a_rank)
     drop(&s);
 }
 
-/* Of 2 data-parallel ranks: half of everything to the other, twice; a few sums. */
+/* Each of 2 data-parallel ranks sends half of everything to the other, twice, and a few sums. */
 TEST(what_two_ranks_send)
 {
     static const char *const few[] = {"data.batch_tokens=32", "erc.draws=2", NULL};
@@ -163,7 +163,7 @@ TEST(what_two_ranks_send)
     assert_near((double)sent[CPL_PLAN_parameters].bytes, (double)half, 1e-3 * (double)half);
     assert_int_equal(sent[CPL_PLAN_gradients].messages, sent[CPL_PLAN_parameters].messages);
     assert_sent(sent[CPL_PLAN_exchange], 0, 0);
-    /* 3 layers: the loss. Each has all experts, and adds the gradients of its own rows. */
+    /* 3 layers send the loss. Each rank has all experts and adds the gradients of its own rows. */
     assert_sent(sent[CPL_PLAN_coupling], 3 * 8, 3);
     assert_sent(sent[CPL_PLAN_balance], 2 * 3 * 64 * 4, 2 * 2);
     drop(&s);
@@ -176,9 +176,10 @@ static double seconds(cpl_sent sent)
     return (double)sent.messages * machine.latency + (double)sent.bytes / machine.bandwidth;
 }
 
-/* f32: each number of a gradient is packed in two copies, those of the part are summed (R read, one
- * written) and unpacked; parameters are packed, its own copied by the all-gather, all put back, and all but
- * its own unpacked. */
+/* Returns the bytes of copies for f32. Each number of a gradient is packed in two copies. The
+ * numbers of the part are summed (R read, one written) and unpacked. Parameters are packed, the
+ * own part is copied by the all-gather, all parts are put back, and all but the own part are
+ * unpacked. */
 static double copied(const cpl_plan *plan)
 {
     const cpl_plan_input *input = &plan->input;
@@ -219,8 +220,8 @@ TEST(time_is_the_sum_of_its_terms)
     drop(&s);
 }
 
-/* 28 bytes of each number, 30 with a BF16 copy: all of them in one process, a part on every
- * rank. */
+/* An update takes 28 bytes of each number, 30 with a BF16 copy. One process updates all numbers,
+ * and each of several ranks a part. */
 TEST(one_rank_is_the_whole)
 {
     cpl_settings s       = settings_of(NULL);
@@ -235,7 +236,7 @@ TEST(one_rank_is_the_whole)
     drop(&s);
 }
 
-/* The load of the batch takes a forward pass of all micro-batches but one, without the head. */
+/* Counting the load takes a forward pass of all micro-batches but one, without the head. */
 TEST(counting_ahead_is_work)
 {
     cpl_settings s         = settings_of(NULL);
@@ -250,7 +251,7 @@ TEST(counting_ahead_is_work)
     drop(&s);
 }
 
-/* 1,024 ranks along no expert: 64 rows of M for as many of the replicas, one each. */
+/* 1,024 ranks along no expert share 64 rows of M: each of 64 replicas computes one row. */
 TEST(the_coupling_loss_is_shared)
 {
     cpl_settings s         = settings_of(NULL);

@@ -1,5 +1,5 @@
-/* test_score_documents.c - runs whose held-out documents cannot be scored: each has its sentence, and
- * being out of memory is never taken for another failure. */
+/* test_score_documents.c - runs whose held-out documents cannot be scored. Each failure has its
+ * sentence, and a lack of memory is never reported as another failure. */
 #include "app/score_documents.h"
 
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "check.h"
 #include "io/file.h"
 
-/* A folder that has what a run has that is done: `last` and a configuration. */
+/* Makes a folder with the files of a finished run: `last` and a configuration. */
 static const char *run_with(const char *config)
 {
     static char path[128];
@@ -27,10 +27,10 @@ static const char *run_with(const char *config)
     return path;
 }
 
-/* Whichever allocation fails, the status says so; with enough memory the run has no held-out text. */
+/* Every failed allocation gives CPL_ERR_MEMORY. With enough memory the run has no held-out text. */
 TEST(out_of_memory)
 {
-    enum { MORE = 300 }; /* more than there are */
+    enum { MORE = 300 }; /* more than the allocations of a call */
     const char *run = run_with("train:\n    steps: 9\n");
     int nth         = 1;
     for (; nth < MORE; nth++) {
