@@ -1,5 +1,5 @@
-/* test_plan.c - the planner against the reference counts, against the paper, and against what is
- * really allocated; the memory there is, from the system's texts. */
+/* test_plan.c - the planner against the reference counts, the paper, and the bytes that are really
+ * allocated. The memory of the machine is read from the system's texts. */
 #include "plan/plan.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static cpl_plan_input small_case(void)
              .expert_parallel = 1, .compute = CPL_F32, .n_threads = 2, .keep = 2);
     assert_ok(cpl_settings_init(&input.model, &cpl_section_model, 1));
     assert_ok(cpl_settings_init(&input.erc, &cpl_section_erc, 1));
-    cpl_free(input.erc.layers); /* NULL: all of them */
+    cpl_free(input.erc.layers); /* NULL: all layers */
     input.erc.layers       = NULL;
     input.erc.weight       = 1;
     input.model.vocab_size = 96;
@@ -55,12 +55,12 @@ static cpl_plan_input case_of(const json_t *golden, const json_t *run)
     assert_ok(cpl_model_resolve(&input.model));
     if (!run) return input;
     input.batch_tokens    = integer(run, "T");
-    input.ranks           = integer(run, "dp"); /* all read data of their own */
+    input.ranks           = integer(run, "dp"); /* all ranks read data of their own */
     input.expert_parallel = integer(run, "ep");
     return input;
 }
 
-/* The reference's dp are the devices that read data of their own: here all ranks do. */
+/* Returns our name of a key. The reference's dp are devices with own data: here all ranks are. */
 static const char *ours_of(const char *key)
 {
     static const char *const renamed[][2] = {
@@ -133,7 +133,7 @@ TEST(counts_a_tied_head_once)
                      tied.active_without_embedding_and_head);
 }
 
-/* The formula of the header, term by term, in its own words. */
+/* Checks the formula of the header, term by term. */
 TEST(counts_the_whole_step)
 {
     cpl_plan plan;
@@ -168,7 +168,7 @@ typedef struct shape {
     int64_t d, D, n, K, layers, tokens, r;
 } shape;
 
-/* r: dD/(d+D) rounded by hand, or a rank that does not keep the parameters. */
+/* Sizes of the cases. r: dD/(d+D) rounded by hand, or a rank that does not keep the parameters. */
 static const shape shapes[] = {
     {24, 20, 6, 2, 3, 64, 11}, /* 10.9 */
     {48, 24, 8, 8, 1, 32, 16}, /* 16, and every expert chosen */
@@ -200,7 +200,7 @@ static cpl_plan_input aoe_of_shape(const shape *s)
     return input;
 }
 
-/* docs/method.md 4.2: no router; W_down [d,r] of all experts and W_up [r,D], W_p, W_o of K. */
+/* docs/method.md 4.2 has W_down [d,r] of all experts, W_up [r,D], W_p, W_o of K, and no router. */
 TEST(counts_what_autonomy_of_experts_adds)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -228,7 +228,7 @@ TEST(counts_what_autonomy_of_experts_adds)
     }
 }
 
-/* A model with a router is told what Autonomy-of-Experts would add, at the rank it would have. */
+/* The plan of a model with a router has what Autonomy-of-Experts would add, at its rank. */
 TEST(predicts_it_for_a_router)
 {
     for (size_t i = 0; i < 3; i++) {
@@ -255,7 +255,7 @@ static size_t what_a_step_takes(const cpl_plan_input *input, const cpl_model_set
     return bytes;
 }
 
-/* What one more layer takes while a step runs: h_e of every expert and their norms. */
+/* One more layer takes h_e of every expert and their norms while a step runs. */
 TEST(holds_it_against_its_twin)
 {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -284,7 +284,7 @@ TEST(holds_it_against_its_twin)
     }
 }
 
-/* [T,n,r] and [T,n] a layer, [T K, r] once, up to the alignment of each. */
+/* A layer takes [T,n,r] and [T,n], and the model [T K, r] once, up to the alignment of each. */
 TEST(predicts_the_hidden_vectors)
 {
     const shape *s       = &shapes[0];
@@ -319,7 +319,7 @@ TEST(counts_shared_experts)
                 without.bytes.activations + (size_t)(3 * 2 * 32 * 40) * sizeof(float));
 }
 
-/* erc.layers: half of the layers, half of the work; what each state of the hinges is of a step. */
+/* With erc.layers, half of the layers have half of the work. Shares of the hinges are checked. */
 TEST(couples_some_layers)
 {
     static char half[] = "0-1", all[] = "all";
@@ -353,7 +353,7 @@ TEST(couples_some_layers)
     assert_near(whole.erc_token_equivalents, 10 * 6 * 6 / 3.0, ratio_tolerance * 120);
 }
 
-/* What is predicted is what the allocating functions take. */
+/* The prediction equals what the allocating functions take. */
 TEST(predicts_what_is_allocated)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -396,7 +396,7 @@ TEST(refuses_what_no_machine_holds)
     input.model.n_layers  = 65535;
     input.model.d_model = input.model.d_expert = 1048572;
     assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_make(&plan, &input));
-    input                 = aoe_of_shape(&shapes[0]); /* its hidden vectors */
+    input                 = aoe_of_shape(&shapes[0]); /* it has hidden vectors */
     input.model.n_experts = 65535;
     input.model.aoe_rank  = 1048576;
     input.micro_sequences = 1048576;
@@ -418,7 +418,7 @@ TEST(refuses_what_no_machine_holds)
     input.micro_sequences = 1;
     assert_ok(cpl_plan_make(&plan, &input));
     assert_fails(CPL_ERR_MEMORY, "not enough memory", cpl_plan_check_memory(&plan, 1));
-    input = small_case(); /* some hundred KB */
+    input = small_case(); /* it takes some hundred KB */
     assert_ok(cpl_plan_make(&plan, &input));
     assert_ok(cpl_plan_check_memory(&plan, 2));
     assert_fails(CPL_ERR_MEMORY,
