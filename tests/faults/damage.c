@@ -1,6 +1,6 @@
-/* damage.c - `damage FILE FOLDER FIRST COUNT` writes damaged copies of a file to FOLDER/FIRST and
- * the COUNT - 1 numbers after it, as the fuzzing tests damage theirs. Copy n of a file is always
- * the same. */
+/* damage.c - `damage FILE FOLDER FIRST COUNT` writes damaged copies of a file to FOLDER/FIRST
+ * and the COUNT - 1 numbers after it, damaged as in the fuzzing tests. Copy n of a file never
+ * changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

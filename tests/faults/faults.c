@@ -1,14 +1,13 @@
 /* faults.c - a shared library that is preloaded into a program and lets its n-th call fail.
  *
- * Calls of the system are caught with a seccomp filter (faults_calls.c), so that those which the C
- * library makes for itself (stdio, nftw) are caught too. The filter raises SIGSYS for every call of
- * its table, except from the one instruction with which the library makes calls itself. Allocations
- * are caught by taking the place of malloc and its kin (faults_memory.c). Nothing is caught before
- * main.
+ * Calls of the system are caught with a seccomp filter (faults_calls.c), so that the C library's
+ * own calls (stdio, nftw) are caught too. The filter raises SIGSYS for every call of its table,
+ * except from the one instruction with which the library makes calls itself. Allocations are caught
+ * by taking the place of malloc and its kin (faults_memory.c). Nothing is caught before main.
  *
  *     FAULT_CALLS   kinds of calls that count, with commas: names of the table, or `memory`
- *     FAULT_AT      the fault falls on the n-th of them, from 1; 0 or absent: on none
- *     FAULT_HOW     what happens there:
+ *     FAULT_AT      the fault is in the n-th of them, from 1; 0 or absent: no fault
+ *     FAULT_HOW     the kind of fault:
  *                       EIO, ENOSPC, EINTR, EMFILE, ENOMEM   the call is not made and fails so
  *                       SHORT     a read or write of half the bytes
  *                       KILL      SIGKILL in place of the call
@@ -16,16 +15,15 @@
  *                       TERM      SIGTERM to the process, then the call
  *                       STOP      SIGSTOP to the process, then the call
  *                       HANG      the thread stays in the call; others go on
- *     FAULT_PATH    calls count only on files whose path has this in it; all others are left alone
- *     FAULT_LASTS   if set, all counted calls from the n-th on fail, not only that one
- *     FAULT_CLOCK   so many times as fast as in truth time passes, for what is measured before a
- *                   run
+ *     FAULT_PATH    calls count only on files whose path contains this text
+ *     FAULT_LASTS   if set, all counted calls from the n-th on fail
+ *     FAULT_CLOCK   factor by which time passes faster, for measurements before a run
  *     FAULT_REPORT  a file to which a `record` is written, up to date at any moment
  *     FAULT_STACKS  a file to which a number for the stack of calls of every counted allocation is
  *                   written, 8 bytes each: equal stacks of one run have equal numbers
  *
- * Left alone are standard error, files of the system (`outside` in faults_calls.c), and allocations
- * of libraries that end the process by themselves when memory is out, and of the C library. A file
+ * Faults spare standard error, files of the system (`outside` in faults_calls.c), and allocations
+ * of the C library and of libraries that end the process by themselves when memory is out. A file
  * is never synced: no test here cuts the power, and the disks of test machines are slow. */
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,11 +45,11 @@ const char *const fault_kind_names[KINDS] = {"read", "write",  "open",  "create"
                                              "sync", "rename", "mkdir", "unlink", "list",
                                              "cut",  "link",   "stat",  "lock",   "memory"};
 
-/* ---- what the driver reads; tests/faults/shim.py knows the layout ---- */
+/* ---- the report, which the driver reads; its layout is also in tests/faults/shim.py ---- */
 
 typedef struct record {
     atomic_ullong seen;          /* calls that counted */
-    atomic_ullong fired;         /* those that a fault fell on */
+    atomic_ullong fired;         /* calls with a fault */
     atomic_ullong counts[KINDS]; /* calls of every kind, whether they count or not */
     char place[PLACE_BYTES];     /* kind and file, or object and offset, of the first fault */
 } record;

@@ -1,4 +1,4 @@
-/* faults.h - what the parts of the preloaded library share: see faults.c. All of it is hidden, so
+/* faults.h - parts that the files of the preloaded library share: see faults.c. All are hidden, so
  * that the program's names stay apart and calls in the signal handler need no lazy binding. */
 #ifndef CPL_TESTS_FAULTS_FAULTS_H
 #define CPL_TESTS_FAULTS_FAULTS_H
@@ -31,26 +31,26 @@ extern const char *const fault_kind_names[KINDS];
 
 /* ---- faults.c ---- */
 
-/* The fault that is to happen. */
+/* The fault to make. */
 extern struct fault_plan {
     unsigned selected; /* one bit for each kind */
     unsigned long long at;
     bool lasts;
-    const char *path; /* what is in the path of a call that counts; NULL: any */
+    const char *path; /* part of the path of a call that counts; NULL: any path */
     enum { FAIL, SHORT, KILL, TEAR, SIGNAL, HANG } how;
-    int number; /* of the error or signal */
+    int number; /* number of the error or signal */
 } fault_plan;
 
 /* Counts a call. Returns whether the fault falls on it. */
 bool fault_falls_here(kind k);
 
-/* Reports a fault, of which the first names the place. */
+/* Reports a fault. The first report names the place. */
 void fault_note(const char *what, const char *where);
 
 /* Sends a signal to the process itself. */
 void fault_signal(int number);
 
-/* Returns a file of so many bytes, made if it is not there, as shared memory; NULL on failure. */
+/* Returns a file of this many bytes as shared memory, made if it does not exist, or NULL. */
 void *fault_map_file(const char *path, size_t bytes);
 
 /* ---- faults_calls.c ---- */

@@ -18,9 +18,9 @@
 
 enum { MOST_FILES = 1024, PATH_BYTES = 240 };
 
-/* ---- what is caught ---- */
+/* ---- calls that are caught ---- */
 
-/* What a call is about: the descriptor that is its first argument, or the path in one of them. */
+/* The object of a call: the descriptor that is its first argument, or the path in an argument. */
 typedef enum about { FILE_0 = -1, PATH_0, PATH_1, PATH_2 } about;
 
 typedef struct caught_call {
@@ -37,7 +37,7 @@ static const caught_call table[] = {
     {SYS_mkdirat, MKDIR, PATH_1},   {SYS_unlinkat, UNLINK, PATH_1}, {SYS_getdents64, LIST, FILE_0},
     {SYS_ftruncate, CUT, FILE_0},   {SYS_symlinkat, LINK, PATH_2},  {SYS_readlinkat, STAT, PATH_1},
     {SYS_newfstatat, STAT, PATH_1}, {SYS_fstat, STAT, FILE_0},      {SYS_flock, LOCK, FILE_0},
-#ifdef SYS_open /* calls that newer architectures do without */
+#ifdef SYS_open /* calls that newer architectures lack */
     {SYS_open, OPEN, PATH_0},       {SYS_rename, RENAME, PATH_0},   {SYS_mkdir, MKDIR, PATH_0},
     {SYS_unlink, UNLINK, PATH_0},   {SYS_rmdir, UNLINK, PATH_0},    {SYS_symlink, LINK, PATH_1},
     {SYS_readlink, STAT, PATH_0},   {SYS_stat, STAT, PATH_0},       {SYS_lstat, STAT, PATH_0},
@@ -86,9 +86,9 @@ static void give_back(ucontext_t *at, long result)
 
 /* ---- calls of the system ---- */
 
-static atomic_bool is_outside[MOST_FILES]; /* descriptors of files that are left alone */
+static atomic_bool is_outside[MOST_FILES]; /* descriptors of files without faults */
 
-/* Files of the system: libraries that are loaded late, and what describes the machine. */
+/* Returns whether a file is the system's: a library loaded late, or data of the machine. */
 static bool outside(const char *path)
 {
     static const char *const begins[] = {"/proc/", "/sys/", "/dev/null", "/dev/urandom",
@@ -105,7 +105,7 @@ static const caught_call *find(long number)
     return NULL;
 }
 
-/* The path of a descriptor, without the C library, whose calls would be caught. */
+/* Sets the path of a descriptor without the C library, whose calls would be caught. */
 static void path_of(char *path, size_t bytes, long file)
 {
     char link[40] = "/proc/self/fd/", *end = link + strlen(link);
@@ -125,7 +125,7 @@ static long make(long number, const long a[5])
     return fault_call(number, a[0], a[1], a[2], a[3], a[4]);
 }
 
-/* Half of what was asked for; of several pieces the first. */
+/* Makes a call for half of the bytes asked for, or for the first of several pieces. */
 static long make_half(long number, const long a[5])
 {
     if (number == SYS_readv || number == SYS_writev) {
@@ -153,7 +153,7 @@ static long make_with_fault(const caught_call *call, kind k, const long a[5])
         fault_signal(fault_plan.number);
         return make(call->number, a);
     default:
-        if (k == CLOSE) (void)make(call->number, a); /* a close that fails closes all the same */
+        if (k == CLOSE) (void)make(call->number, a); /* a failed close closes the file */
         return -fault_plan.number;
     }
 }
@@ -194,7 +194,7 @@ static void on_call(int number, siginfo_t *info, void *context)
     give_back(at, call ? answer(call, a) : -ENOSYS);
 }
 
-/* A thread that blocks all signals is not to block this one: the call would end the process. */
+/* Keeps this signal unblocked if a thread blocks all signals: the call would end the process. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
     sigset_t mask;

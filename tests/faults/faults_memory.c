@@ -16,14 +16,14 @@ extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *old, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 
-/* Code of the objects whose allocations count; nothing counts before main. */
+/* The code of the objects whose allocations count. No allocation counts before main. */
 static struct code {
     uintptr_t from, to, base;
     char name[64];
 } ranges[MOST_RANGES];
 static int n_ranges;
 
-/* The libraries are the compiler's, or end the process themselves when memory is out. */
+/* Returns whether a library does not count: the compiler's, or one that ends the process itself. */
 static bool counts_not(const char *name)
 {
     static const char *const others[] = {"libdnnl.", "libstdc++", "libgomp", "libc.so", "ld-linux",
@@ -63,7 +63,7 @@ static const struct code *code_of(uintptr_t caller)
     return NULL;
 }
 
-/* "memory couplet 0x1234": what addr2line takes. */
+/* Reports an allocation as "memory couplet 0x1234", which addr2line takes. */
 static void note_allocation(const struct code *r, uintptr_t caller)
 {
     char where[96];
@@ -77,7 +77,7 @@ static void note_allocation(const struct code *r, uintptr_t caller)
     fault_note(fault_kind_names[MEMORY], where);
 }
 
-static uint64_t *stacks; /* NULL: not wanted */
+static uint64_t *stacks; /* NULL: stacks are not kept */
 static atomic_ullong n_stacks;
 
 static void keep_stack(void)
@@ -98,7 +98,7 @@ static void keep_stack(void)
 bool fault_keep_stacks(const char *path)
 {
     void *frames[1];
-    (void)backtrace(frames, 1); /* loads what it needs */
+    (void)backtrace(frames, 1); /* loads the unwinder */
     stacks = fault_map_file(path, MOST_STACKS * sizeof *stacks);
     return stacks;
 }
