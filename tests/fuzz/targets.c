@@ -1,7 +1,8 @@
-/* targets.c - readers of files from anybody, for libFuzzer. One program holds all targets and is the one that it is
- * called by (`safetensors`, a link to it). It writes the input into the working folder where a reader needs a file.
- * Seeds and runs: run.py. Built without libFuzzer (CPL_FUZZ_ALONE), it gives each file that it is called with to its
- * target and prints how many were accepted. */
+/* targets.c - readers of files from anybody, for libFuzzer. One program holds all targets. The name
+ * by which it is called (`safetensors`, a link to it) chooses the target. A target writes its input
+ * into the working folder if the reader needs a file. Seeds and runs: run.py. If it is built
+ * without libFuzzer (CPL_FUZZ_ALONE), the program gives each file of its arguments to its target
+ * and prints how many were accepted. */
 #include <libgen.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #include "settings/yaml_tree.h"
 #include "tokenizer/tokenizer.h"
 
-/* An input. A target says whether it was accepted. */
+/* An input. A target returns whether it was accepted. */
 typedef struct input {
     const char *bytes;
     size_t length;
@@ -34,14 +35,14 @@ static void write_file(const char *path, input in)
     fclose(out);
 }
 
-/* A refusal has a sentence. */
+/* Returns whether a call was refused, and asserts that a refusal has a sentence. */
 static bool refused(cpl_status status)
 {
     CPL_ASSERT(status == CPL_OK || *cpl_last_error());
     return status != CPL_OK;
 }
 
-/* The first byte chooses, the rest is the input. */
+/* Returns a choice by the first byte. The other bytes are the input. */
 static size_t choice(input *in, size_t of)
 {
     if (!in->length) return 0;
@@ -78,7 +79,7 @@ static bool gguf(input in)
     return open_checkpoint("a.gguf");
 }
 
-/* The index of one shard, which has the tensors a and b. */
+/* Tries the index of one shard, which has the tensors a and b. */
 static bool index_of_weights(input in)
 {
     static const char shard[] =
@@ -159,7 +160,7 @@ static bool task(input in)
     return read;
 }
 
-/* A pattern, a line end, a text. */
+/* Tries a pattern, a line end and a text. */
 static bool pattern(input in)
 {
     char line[256]  = "";
