@@ -1,4 +1,4 @@
-/* check.h - what every test program needs on top of cmocka: files, reference data, tolerances. */
+/* check.h - additions to cmocka for all test programs: files, reference data, tolerances. */
 #ifndef CPL_TESTS_CHECK_H
 #define CPL_TESTS_CHECK_H
 
@@ -24,7 +24,7 @@
         if ((call) != CPL_OK) fail_msg("%s: %s", #call, cpl_last_error());                         \
     } while (0)
 
-/* The call must fail with `code` and a sentence that contains `part`. */
+/* Asserts that the call fails with `code` and a sentence that contains `part`. */
 #define assert_fails(code, part, call)                                                             \
     do {                                                                                           \
         assert_int_equal((call), (code));                                                          \
@@ -39,14 +39,14 @@
             fail_msg("%s is %.9g, wanted %.9g within %.3g", #got, got_, want_, tol_);              \
     } while (0)
 
-/* {...}: a row or a list that clang-format fills line by line, where it breaks behind every value of
- * {...}. */
+/* {...} is a row or a list that clang-format fills line by line. It would break a bare {...} behind
+ * every value. */
 #define LIST(...)                                                                                  \
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
 
-/* A path below tests/golden (part of the project). Static buffers, four in turn. */
+/* Returns a path below tests/golden (part of the project) in one of four static buffers. */
 static inline const char *golden_path(const char *relative)
 {
     static char paths[4][512];
@@ -56,8 +56,8 @@ static inline const char *golden_path(const char *relative)
     return path;
 }
 
-/* A path below the larger reference data, which only the further tests read: $COUPLET_SHARED, or
- * ../shared beside the project. */
+/* Returns a path below the larger reference data, which only the further tests read:
+ * $COUPLET_SHARED, or ../shared beside the project. */
 static inline const char *shared_path(const char *relative)
 {
     static char paths[4][512];
@@ -68,11 +68,10 @@ static inline const char *shared_path(const char *relative)
     return path;
 }
 
-/* Whether the program runs its further tests, on the larger reference data: its argument says
- * so. */
+/* True if the program's argument chooses the further tests, on the larger reference data. */
 static bool further;
 
-/* A path below golden: of the checkout, or, in further tests, of the larger reference data. */
+/* Returns a path below golden, of the checkout or, in further tests, of the larger data. */
 static inline const char *reference_path(const char *relative)
 {
     char name[256];
@@ -80,8 +79,8 @@ static inline const char *reference_path(const char *relative)
     return further ? shared_path(name) : golden_path(relative);
 }
 
-/* The folder of a test program's temporary files; its processes' too, but removed by the first
- * alone. */
+/* The folder of a test program's temporary files. Its child processes use the folder too, but only
+ * the first process removes it. */
 static struct scratch_home {
     char root[32];
     pid_t owner;
@@ -101,8 +100,7 @@ static inline void remove_scratch(void)
         nftw(scratch_home.root, remove_scratch_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Makes an empty folder, which is removed with all that is in it when the program ends. Its path
- * stays until then. */
+/* Makes an empty folder and returns its path. Both last until the program ends. */
 static inline const char *scratch_folder(void)
 {
     static struct scratch_path {
@@ -128,8 +126,8 @@ static inline const char *scratch_folder(void)
 
 /* ---- the tests of a program ----
  *
- * TEST(name) { ... } is a test: the program runs its tests in the order in which they are written.
- * TEST_FURTHER is one of the further tests, TEST_ANY one of both. */
+ * TEST(name) { ... } is a test. The program runs its tests in the order in which they are written.
+ * TEST_FURTHER is one of the further tests, TEST_ANY a test of both kinds. */
 
 enum { RUNS_PLAINLY = 1, RUNS_FURTHER = 2, MOST_TESTS = 64 };
 
@@ -154,7 +152,7 @@ static struct {
 #define TEST_FURTHER(name) TEST_THAT(RUNS_FURTHER, name)
 #define TEST_ANY(name)     TEST_THAT(RUNS_PLAINLY | RUNS_FURTHER, name)
 
-/* TESTS_DO(after_each, function); sets a function of program_tests. */
+/* TESTS_DO(after_each, function) sets a function of program_tests. */
 #define TESTS_DO(what, function)                                                                   \
     __attribute__((constructor)) static void set_##what(void)                                      \
     {                                                                                              \
@@ -162,7 +160,7 @@ static struct {
     }                                                                                              \
     struct CMUnitTest
 
-/* SCRATCH_FOLDER(folder); is one for all tests of the program. */
+/* SCRATCH_FOLDER(folder) is one scratch folder for all tests of the program. */
 #define SCRATCH_FOLDER(name)                                                                       \
     static const char *name;                                                                       \
     __attribute__((constructor)) static void make_##name(void)                                     \
@@ -178,7 +176,7 @@ static inline void add_test(int runs_when, struct CMUnitTest test)
     program_tests.each[program_tests.count++] = test;
 }
 
-/* Returns how many failed. */
+/* Returns the number of tests that failed. */
 static inline int run_program_tests(void)
 {
     struct CMUnitTest tests[MOST_TESTS];
@@ -193,7 +191,7 @@ static inline int run_program_tests(void)
                                              program_tests.after_all);
 }
 
-#ifdef CPL_TEST_PROGRAM /* tests/CMakeLists.txt */
+#ifdef CPL_TEST_PROGRAM /* set by tests/CMakeLists.txt */
 int main(int n_arguments, char **arguments)
 {
     if (n_arguments > 1 && program_tests.with_argument)

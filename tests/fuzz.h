@@ -1,8 +1,8 @@
-/* fuzz.h - damaged copies of good files, the same ones in every run.
+/* fuzz.h - damaged copies of good files, equal in every run.
  *
- * A test makes a fixed number of rounds; with COUPLET_FUZZ_SECONDS set, as many as fit into that
- * time (`make fuzz`). Round r draws from its own key, so that it can be had again alone:
- * COUPLET_FUZZ_ROUND=r makes only that one. */
+ * A test makes a fixed number of rounds. With COUPLET_FUZZ_SECONDS set, it makes as many as fit
+ * into that time (`make fuzz`). Round r draws from its own key, so that it can be repeated alone:
+ * COUPLET_FUZZ_ROUND=r makes only round r. */
 #ifndef CPL_TESTS_FUZZ_H
 #define CPL_TESTS_FUZZ_H
 
@@ -15,8 +15,8 @@
 typedef struct fuzz {
     cpl_rng_key key;
     uint64_t draw;
-    int64_t round, rounds; /* the one being made; how many of them, or -1 */
-    double until;          /* on the clock, where there is no number of rounds */
+    int64_t round, rounds; /* the present round; their number, or -1 */
+    double until;          /* end on the clock, without a number of rounds */
 } fuzz;
 
 static inline double fuzz_clock(void)
@@ -26,7 +26,7 @@ static inline double fuzz_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Whether only one round is made, of which nothing can be asked but to end well. */
+/* Returns whether only one round is made. Such a round must only end well. */
 static inline bool fuzz_is_alone(void)
 {
     return getenv("COUPLET_FUZZ_ROUND") != NULL;
@@ -45,7 +45,7 @@ static inline fuzz fuzz_start(uint64_t seed, int64_t rounds)
     return f;
 }
 
-/* Goes on to the next round, if there is one. */
+/* Goes on to the next round, if rounds are left. */
 static inline bool fuzz_next(fuzz *f)
 {
     f->round++;
@@ -54,13 +54,13 @@ static inline bool fuzz_next(fuzz *f)
     return f->round % 16 || fuzz_clock() < f->until;
 }
 
-/* A number below `bound`. */
+/* Returns a number below `bound`. */
 static inline size_t fuzz_below(fuzz *f, size_t bound)
 {
     return cpl_rng_u32(&f->key, f->draw++) % (bound ? bound : 1);
 }
 
-/* One number of 4 or 8 bytes becomes one that is hard to bear. */
+/* Replaces a number of 4 or 8 bytes by an extreme one. */
 static inline void fuzz_number(fuzz *f, cpl_text *file)
 {
     static const uint64_t hard[] =
@@ -86,14 +86,14 @@ static inline void fuzz_number(fuzz *f, cpl_text *file)
     memcpy(at, &now, bytes);
 }
 
-/* The next digit at or behind `at` becomes another, so that what is written stays well formed. */
+/* Replaces the next digit at or behind `at`, so that the text stays well formed. */
 static inline void fuzz_digit(fuzz *f, cpl_text *file, size_t at)
 {
     while (at < file->length && (file->bytes[at] < '0' || file->bytes[at] > '9')) at++;
     if (at < file->length) file->bytes[at] = (char)('0' + fuzz_below(f, 10));
 }
 
-/* Flips, overwrites, removes or repeats a few bytes, puts in a large number, or cuts the end
+/* Flips, overwrites, removes or repeats a few bytes, inserts a large number, or cuts the end
  * off. */
 static inline void fuzz_once(fuzz *f, cpl_text *file)
 {
@@ -117,10 +117,10 @@ static inline void fuzz_once(fuzz *f, cpl_text *file)
         memmove(byte, byte + some, behind - some);
         file->length -= some;
         break;
-    case 4: /* the piece is there twice */
+    case 4: /* the piece is repeated */
         if (some > behind) break;
         memcpy(piece, byte, some);
-        cpl_text_append(file, piece, some); /* room for it; the end moves there */
+        cpl_text_append(file, piece, some); /* makes room; the end moves there */
         byte = file->bytes + at;
         memmove(byte + some, byte, behind);
         memcpy(byte, piece, some);
@@ -151,7 +151,7 @@ static inline void fuzz_damage(fuzz *f, cpl_text *file, const cpl_text *whole)
     for (size_t n = 1 + fuzz_below(f, 4); n; n--) fuzz_once(f, file);
 }
 
-/* Written as it is, without a care for power failures. */
+/* Writes the file as it is, without protection from power failures. */
 static inline void fuzz_write(const char *path, const cpl_text *file)
 {
     FILE *out = fopen(path, "wb");
