@@ -134,8 +134,8 @@ void cpl_attention_forward(cpl_backend *be, cpl_tensor out, cpl_attention_kept *
     ops->gemm(be, out, CPL_AS_IS, kept->att, CPL_TRANSPOSED, w->w_o, 1);
 }
 
-/* The gradient of the full-width norm's input: draw [T,width] from dy, through clamp and norm. The
- * clamp's input, the norm's output, is recomputed in draw. */
+/* Computes the gradient of the full-width norm's input: draw [T,width] from dy, through clamp and
+ * norm. The clamp's input, which is the norm's output, is recomputed in draw. */
 static void norm_and_clamp_backward(cpl_backend *be, cpl_tensor draw, cpl_tensor dweight,
                                     cpl_tensor dy, cpl_tensor raw, cpl_tensor weight,
                                     cpl_tensor inv, const cpl_model_settings *config)

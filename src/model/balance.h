@@ -25,9 +25,9 @@ typedef struct cpl_balance {
     float scale;                               /* route_backward's balance_scale */
     cpl_tensor counts; /* [L,G,n] assignments of the sequences of the last pass, or sums over the
                           passes of the batch (G = 1); none for micro */
-    cpl_tensor prob;   /* [L,G,n] mean_prob of the same tokens as counts */
-    cpl_tensor unused; /* [2]: z and entropy of a sequence, which nothing reads */
-    cpl_tensor dots;   /* [L] F64 sum of counts times prob over the spans; memory of the caller */
+    cpl_tensor prob;   /* [L,G,n] mean_prob of the tokens of counts */
+    cpl_tensor unused; /* [2]: z and entropy of a sequence, which are never read */
+    cpl_tensor dots;   /* [L] F64 sum of counts times prob over the spans, in the caller's memory */
 } cpl_balance;
 
 /* Takes from `arena` the tensors that the scope needs for passes of `micro` sequences. The caller
@@ -47,16 +47,16 @@ bool cpl_balance_begin(cpl_balance *b, cpl_model *model, const cpl_balance_setti
  * the forward pass. */
 void cpl_balance_count(cpl_balance *b, cpl_model *model, const cpl_pass *pass);
 
-/* Sums the counts over all ranks if a span is longer than a pass; otherwise does nothing. Call it
+/* Sums the counts over all ranks if a span is longer than a pass. Otherwise does nothing. Call it
  * after all micro-batches of the step are counted. Collective. */
 void cpl_balance_collect(cpl_balance *b, cpl_model *model, cpl_group *world);
 
-/* This rank's part of a layer's unweighted loss, at the end of the step. `dot` is the layer's
- * number in b->dots. In all scopes the loss of the batch is the sum over the ranks. */
+/* Returns this rank's part of a layer's unweighted loss, at the end of the step. `dot` is the
+ * layer's number in b->dots. In all scopes the loss of the batch is the sum over the ranks. */
 double cpl_balance_loss(const cpl_balance *b, const cpl_model_settings *config, double dot);
 
-/* A view of the counts for cpl_aux_grad_scales, after the calls above. None for micro, where each
- * pass has its own counts. */
+/* Returns a view of the counts for cpl_aux_grad_scales, after the calls above. The view is none for
+ * micro, where each pass has its own counts. */
 cpl_tensor cpl_balance_counts(const cpl_balance *b);
 
 #endif /* CPL_MODEL_BALANCE_H */

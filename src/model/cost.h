@@ -7,30 +7,33 @@
 
 #include "model/settings.h"
 
-/* Experts of one layer, forward, over n_tokens: 6 T K D d. For every router this is the base with
- * which other work is compared. */
+/* Returns the operations of the experts of one layer, forward, over n_tokens: 6 T K D d. Other work
+ * is compared with this base for every router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 
-/* Additional operations of Autonomy-of-Experts with rank r: 2 T (n-K) d r for the experts that a
- * token is not sent to, and 2 T K (d r + r D - d D) for the gates of the K chosen experts. The
- * second term is about 0 at r = d D / (d + D), which keeps the number of parameters. */
+/* Returns the additional operations of Autonomy-of-Experts with rank r: 2 T (n-K) d r for the
+ * experts that a token is not sent to, and 2 T K (d r + r D - d D) for the gates of the K chosen
+ * experts. The second term is about 0 at r = d D / (d + D), which keeps the number of
+ * parameters. */
 double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
 
-/* Coupling loss of one layer, forward: 2 n^2 D d, times erc.draws and the matrices that
- * erc.activation reads (1 to 3). Backward is twice as much if every hinge is active, and 0
- * if none is. */
+/* Returns the operations of the coupling loss of one layer, forward: 2 n^2 D d, times erc.draws and
+ * the matrices that erc.activation reads (1 to 3). Backward takes twice as many if every hinge is
+ * active, and 0 if every hinge is inactive. */
 double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_settings *erc);
 
-/* Attention of all layers, forward, for one token: 4 d per key for scores and values, with
- * (seq_len + 1) / 2 keys on average. */
+/* Returns the operations of the attention of all layers, forward, for one token: 4 d per key for
+ * scores and values, with (seq_len + 1) / 2 keys on average. */
 double cpl_cost_attention(const cpl_model_settings *config, double seq_len);
 
-/* The whole model, forward, for one token in a sequence of seq_len: per layer the four projections,
- * the router (or cpl_cost_aoe), experts and shared expert; attention; the head. */
+/* Returns the operations of the whole model, forward, for one token in a sequence of seq_len. They
+ * include for each layer the four projections, the router (or cpl_cost_aoe), experts, shared expert
+ * and attention, and once the head. */
 double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
-/* One optimizer step over n_tokens: three times the forward pass and, for each layer of erc.layers,
- * three times the coupling loss with every hinge active. erc NULL: without the coupling loss. */
+/* Returns the operations of one optimizer step over n_tokens: three times the forward pass and, for
+ * each layer of erc.layers, three times the coupling loss with every hinge active. With erc NULL
+ * the coupling loss is excluded. */
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc);
 

@@ -29,7 +29,7 @@ void cpl_erc_init(cpl_erc *erc)
 
 #define REFUSE(...) CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
 
-/* A copy of *erc with the defaults of its ranges filled in: 0 ... 0 means all. */
+/* Returns a copy of *erc with the defaults of its ranges filled in: 0 ... 0 means all. */
 static cpl_erc with_part(const cpl_erc *erc)
 {
     cpl_erc full = *erc;
@@ -270,7 +270,7 @@ cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes)
     return CPL_OK;
 }
 
-/* Checks the arguments and lays out the scratch, in the same way for every phase. */
+/* Checks the arguments and lays out the scratch. Every phase lays out the scratch alike. */
 static cpl_status begin(evaluation *e, const cpl_erc *full)
 {
     CPL_TRY(check(full));
@@ -280,8 +280,8 @@ static cpl_status begin(evaluation *e, const cpl_erc *full)
     return CPL_OK;
 }
 
-/* The value of cpl_erc.phase after phase 1 or 2. It differs after a fork, since the layout of the
- * scratch depends on the process's number of threads. */
+/* Returns the value of cpl_erc.phase after phase 1 or 2. The value differs after a fork, since the
+ * layout of the scratch depends on the process's number of threads. */
 static int phase_done(int phase)
 {
     return phase + 2 * cpl_backend_forks();

@@ -27,8 +27,8 @@ static int64_t number_at(const char **at)
     return value;
 }
 
-/* Reads the next entry of the list, such as "5" or "0-2". False at the end of the list. Sets *first
- * to -1 for bad syntax. */
+/* Reads the next entry of the list, such as "5" or "0-2". Returns false at the end of the list.
+ * Sets *first to -1 for bad syntax. */
 static bool next_range(const char **at, int64_t *first, int64_t *last)
 {
     if (**at == '\0') return false;
@@ -98,7 +98,7 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
         *alpha = erc->alpha_start + progress * (erc->alpha - erc->alpha_start);
 }
 
-/* Sets this rank's rows and columns of M; without a mesh, all of them. */
+/* Sets this rank's rows and columns of M. Without a mesh they are all rows and columns. */
 static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
 {
     job->i1 = n;
@@ -112,8 +112,8 @@ static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
     job->j1            = mesh->first_expert + mesh->n_local;
 }
 
-/* The outputs of the loss in terms of its rows: without gradients that erc.gradient leaves out,
- * and, with erc.proxy centred, with the gradient of the centred rows in place of that of R. */
+/* Returns the outputs of the loss in terms of its rows. Gradients that erc.gradient leaves out are
+ * none. With erc.proxy centred, the gradient of the centred rows replaces the gradient of R. */
 static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_outputs *out,
                                             const cpl_erc_settings *erc)
 {
@@ -127,8 +127,8 @@ static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_
     return o;
 }
 
-/* Adds the gradient of R, from that of its centred rows. Centring is linear and symmetric, so the
- * gradient is centred too. */
+/* Adds the gradient of R, computed from the gradient of its centred rows. Centring is linear and
+ * symmetric, so the gradient is centred too. */
 static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
 {
     be->ops->centre(be, out->drows, out->drows);
@@ -167,9 +167,9 @@ static void draw_noise(cpl_backend *be, const cpl_coupling_outputs *out,
         be->ops->erc.noise(be, out->delta, out->eps, key, (uint64_t)draw);
 }
 
-/* The phases of couplet.h with the exchange between them. The gradient of a diagonal is linear in
- * the hinges against it, so each replica adds the part of the hinges of its own rows. With more
- * replicas than rows, a rank without rows only takes part in the exchange. */
+/* Runs the phases of couplet.h with the exchange between them. The gradient of a diagonal is linear
+ * in the hinges that it bounds, so each replica adds the part of the hinges of its own rows. With
+ * more replicas than rows, a rank without rows only takes part in the exchange. */
 static void run_over(cpl_backend *be, const cpl_erc_job *job, cpl_mesh *mesh)
 {
     const cpl_erc_ops *ops = &be->ops->erc;

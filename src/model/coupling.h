@@ -25,34 +25,34 @@ typedef struct cpl_coupling_outputs {
     cpl_tensor M;     /* [n,n] or none: *set*, for the delta below; over a mesh this rank's part,
                           zero elsewhere */
     cpl_tensor eps;   /* [n]: *set*, from the rows without noise */
-    cpl_tensor delta; /* [n,d]: *set* to that of the last draw (1 without noise), or read if
+    cpl_tensor delta; /* [n,d]: *set* to the noise of the last draw (1 without noise), or read if
                          given */
-    cpl_tensor loss;  /* [1] F64: *set* to the unweighted sum over the draws; divide it by
-                         cpl_coupling_draws for the layer's loss */
+    cpl_tensor loss;  /* [1] F64: *set* to the unweighted sum over the draws. The layer's loss is
+                         the sum divided by cpl_coupling_draws */
     cpl_tensor diagonal, violations; /* [n], [2,n] I32: *set*; scratch for the caller */
-    cpl_tensor dR;                   /* [n,d] *adds*; none: not requested */
+    cpl_tensor dR;                   /* [n,d] *adds*, or none if not requested */
     cpl_tensor rows;                 /* [n,d], with erc.proxy centred only: *set* to the centred
                                         rows */
     cpl_tensor drows; /* [n,d], with erc.proxy centred and dR: *set*; scratch for the caller */
     cpl_expert_weights
-        dw; /* F32, *adds* for the matrices that the activation uses; none: not requested */
+        dw; /* F32, *adds* for the matrices that the activation uses, or none if not requested */
 } cpl_coupling_outputs;
 
-/* The key of the noise. The same key gives the same delta on every machine. */
+/* The key of the noise. Equal keys give equal deltas on all machines. */
 typedef struct cpl_coupling_noise {
     uint64_t seed, step;
     uint32_t layer;
     bool given; /* out->delta holds the noise; erc.noise and erc.draws are ignored */
 } cpl_coupling_noise;
 
-/* CPL_ERR_INPUT if erc.layers is not "all" or a list of layers, or names one that does not
- * exist. */
+/* Returns CPL_ERR_INPUT if erc.layers is not "all" or a list of layers, or names a layer that does
+ * not exist. */
 CPL_NODISCARD cpl_status cpl_erc_check_layers(const cpl_erc_settings *erc, int64_t n_layers);
 
 /* Returns whether layer `layer` has the coupling loss. erc.layers must have been checked. */
 bool cpl_erc_layer_enabled(const cpl_erc_settings *erc, int64_t layer);
 
-/* Number of layers below n_layers that have the coupling loss. */
+/* Returns the number of layers below n_layers that have the coupling loss. */
 int64_t cpl_erc_n_layers(const cpl_erc_settings *erc, int64_t n_layers);
 
 /* Sets the scheduled values of erc.weight and erc.alpha at `step`, counted from 1. The weight is 0
@@ -63,21 +63,21 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
 
 /* Computes the loss of one layer and `weight` times its gradient, in one sweep over the experts:
  * three products with gradients, one without. Backward products contain only rows with an active
- * hinge. R [n,d] F32 are the master rows; w are the weights that products read. Matrices that
+ * hinge. R [n,d] F32 are the master rows. w are the weights that products read. Matrices that
  * erc.activation does not use may be none. If erc.reduce is mean, the caller divides `weight` by
- * the number of layers. The gradient treats eps and delta as constants; it covers R and the
- * experts, unless erc.gradient leaves one out. compute: the type that operands of products are
- * rounded to.
+ * the number of layers. The gradient treats eps and delta as constants. It covers R and the
+ * experts, unless erc.gradient leaves R or the experts out. `compute` is the type that operands of
+ * products are rounded to.
  *
- * mesh: NULL for one process. With a mesh, w and dw hold this rank's experts. The columns of M are
- * divided over the expert ranks and the rows over the replicas. The loss is the whole loss; the
+ * `mesh` is NULL for one process. With a mesh, w and dw hold this rank's experts. The columns of M
+ * are divided over the expert ranks and the rows over the replicas. The loss is the whole loss. The
  * gradients are this rank's terms of a sum over the ranks. Messages: for each draw n norms and 2 n
  * counts over the expert ranks, then the loss over all ranks. Collective. */
 void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R,
                   cpl_expert_weights w, const cpl_erc_settings *erc, double alpha, double weight,
                   cpl_dtype compute, const cpl_coupling_noise *noise, cpl_mesh *mesh);
 
-/* Number of draws of the noise that the loss is the mean over. */
+/* Returns the number of draws of the noise that the loss is the mean over. */
 int64_t cpl_coupling_draws(const cpl_erc_settings *erc, const cpl_coupling_noise *noise);
 
 #endif /* CPL_MODEL_COUPLING_H */

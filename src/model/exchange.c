@@ -34,15 +34,15 @@ typedef struct arrived {
 struct cpl_exchange {
     cpl_backend *be;
     cpl_mesh *mesh;
-    cpl_model_settings config; /* with n_local of the mesh */
+    cpl_model_settings config; /* the model's settings, with n_local of the mesh */
     int64_t d, n, n_local;
     arrived *layer; /* [n_kept] */
     int64_t n_kept;
     int64_t *counts;        /* [n] sent, [E, n_local] received, [E] units of one count each */
-    int32_t *offset;        /* [n + 1] offsets of the rows sent, in the host's memory */
-    cpl_tensor no_rows;     /* [n + 1] I32 zeros: the offsets of no choices */
+    int32_t *offset;        /* [n + 1] offsets of the rows sent, in host memory */
+    cpl_tensor no_rows;     /* [n + 1] I32 zeros: the offsets of an empty set of choices */
     block out, in, passing; /* rows sent, rows received, rows of `passing` */
-    block message;          /* the message, in the host's memory */
+    block message;          /* the message, in host memory */
     cpl_status status;
 };
 
@@ -112,13 +112,13 @@ size_t cpl_exchange_bytes(const cpl_exchange *x)
     return sum;
 }
 
-/* The new size of a block of `has` bytes (0: not allocated) that must hold `bytes`. */
+/* Returns the new size of a block of `has` bytes (0: not allocated) that must hold `bytes`. */
 static size_t grown(size_t has, size_t bytes)
 {
     return has && bytes <= has ? has : bytes + bytes / 8 + CPL_ALIGNMENT;
 }
 
-/* Records a failure that other ranks do not know of. This process must begin no further
+/* Records a failure that is unknown to other ranks. This process must begin no further
  * collective. */
 static void record_failure(cpl_exchange *x)
 {
@@ -126,8 +126,8 @@ static void record_failure(cpl_exchange *x)
     cpl_group_fail(&x->mesh->experts, cpl_exchange_status(x));
 }
 
-/* An arena over at least `bytes` of the block, which grows to an eighth more if necessary. Without
- * memory the arena is empty and the failure is recorded. */
+/* Returns an arena over at least `bytes` of the block, which grows to an eighth more if necessary.
+ * Without memory the arena is empty and the failure is recorded. */
 static cpl_tensor_arena room(cpl_exchange *x, block *b, size_t bytes)
 {
     if (bytes > b->bytes || !b->memory) {
@@ -143,8 +143,8 @@ static cpl_tensor_arena room(cpl_exchange *x, block *b, size_t bytes)
                      : cpl_tensor_arena_measure();
 }
 
-/* At least `bytes` of the host's memory for a message. NULL, with the failure recorded, if memory
- * is not available. */
+/* Returns at least `bytes` of host memory for a message. If memory is not available, records the
+ * failure and returns NULL. */
 static void *message_room(cpl_exchange *x, size_t bytes)
 {
     block *b = &x->message;
@@ -283,8 +283,8 @@ static int64_t total(const int64_t *counts, int n)
     return sum;
 }
 
-/* All-to-all: sends the rows `from` to the other ranks and stores the rows received in `to`; both
- * are [rows, width]. */
+/* Sends the rows `from` to the other ranks in an all-to-all and stores the rows received in `to`.
+ * Both tensors are [rows, width]. */
 static void exchange_rows(cpl_exchange *x, cpl_tensor to, const int64_t *received, cpl_tensor from,
                           const int64_t *sent)
 {
@@ -294,7 +294,7 @@ static void exchange_rows(cpl_exchange *x, cpl_tensor to, const int64_t *receive
 }
 
 /* Sends the rows `token` of from [T,d] to the ranks of their experts, in the type of the products.
- * to [R,d] = the rows received. */
+ * Sets to [R,d] to the rows received. */
 static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_tensor to,
                       cpl_tensor from, cpl_tensor token)
 {
@@ -313,9 +313,9 @@ static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_te
     if (rounds) be->ops->copy(be, to, in);
 }
 
-/* Bytes sent for the rows of one pass. A row of this rank's tokens is sent in the type of the
- * products, a row of other ranks' tokens is returned in F32. The weight, or its gradient, is one
- * more F32. */
+/* Returns the bytes sent for the rows of one pass. A row of this rank's tokens is sent in the type
+ * of the products, a row of other ranks' tokens is returned in F32. The weight, or its gradient,
+ * adds one F32. */
 static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_t away,
                           int64_t here)
 {
@@ -323,7 +323,7 @@ static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_
            here * c->d_model * (int64_t)sizeof(float);
 }
 
-/* All-to-alls: counts, rows, weights, results. */
+/* Counts all-to-alls of counts, rows, weights and results. */
 cpl_sent cpl_exchange_forward_sent(const cpl_model_settings *c, int64_t ranks, cpl_dtype compute,
                                    int64_t away, int64_t here)
 {
@@ -332,7 +332,7 @@ cpl_sent cpl_exchange_forward_sent(const cpl_model_settings *c, int64_t ranks, c
                       4 * (ranks - 1)};
 }
 
-/* All-to-alls: rows, results, gradients of the weights. */
+/* Counts all-to-alls of rows, results and gradients of the weights. */
 cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *c, int64_t ranks, cpl_dtype compute,
                                     int64_t away, int64_t here)
 {
@@ -342,7 +342,7 @@ cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *c, int64_t ranks, 
 
 /* ---- the operations ---- */
 
-/* x [T,K] as T K rows of one number. */
+/* Returns x [T,K] as T K rows of one number. */
 static cpl_tensor as_rows(cpl_tensor x)
 {
     return cpl_tensor_as_2d(x, cpl_tensor_count(x), 1);

@@ -25,62 +25,62 @@ typedef struct cpl_exchange cpl_exchange;
 
 /* Makes the exchange of a model over mesh->experts, owned by the caller, with memory of `be`. `be`
  * and `mesh` must outlive it. `n_kept` is the number of layers whose rows are kept at the same
- * time. CPL_ERR_MEMORY. */
+ * time. Returns CPL_ERR_MEMORY if memory is not available. */
 CPL_NODISCARD cpl_status cpl_exchange_init(cpl_exchange **out, cpl_backend *be,
                                            const cpl_model_settings *config, cpl_mesh *mesh,
                                            int64_t n_kept);
 void cpl_exchange_free(cpl_exchange *exchange);
 
-/* The first failure: CPL_ERR_MEMORY if memory for the rows was not available. Later exchanges
- * return zeros, and the process takes part in no further collective (cpl_group_fail). */
+/* Returns the first failure: CPL_ERR_MEMORY if memory for the rows was not available. Later
+ * exchanges return zeros, and the process takes part in no further collective (cpl_group_fail). */
 CPL_NODISCARD cpl_status cpl_exchange_status(const cpl_exchange *exchange);
 
-/* Bytes of memory currently allocated. */
+/* Returns the bytes of memory currently allocated. */
 size_t cpl_exchange_bytes(const cpl_exchange *exchange);
 
 /* ---- predictions for one of E ranks; `config`: the model with the experts of this rank ---- */
 
-/* Bytes and messages that a rank sends to other ranks. A collective takes one or two steps; each
+/* Bytes and messages that a rank sends to other ranks. A collective takes one or two steps. Each
  * step is one message to each other rank. */
 typedef struct cpl_sent {
     int64_t bytes, messages;
 } cpl_sent;
 
-/* Bytes and messages that this rank sends for one layer in a forward or backward pass. `ranks`: E.
- * `away`: rows of this rank's tokens for experts of other ranks. `here`: rows of other ranks'
- * tokens for this rank's experts. */
+/* Returns the bytes and messages that this rank sends for one layer in a forward or backward pass.
+ * `ranks` is E. `away` counts the rows of this rank's tokens for experts of other ranks. `here`
+ * counts the rows of other ranks' tokens for this rank's experts. */
 cpl_sent cpl_exchange_forward_sent(const cpl_model_settings *config, int64_t ranks,
                                    cpl_dtype compute, int64_t away, int64_t here);
 cpl_sent cpl_exchange_backward_sent(const cpl_model_settings *config, int64_t ranks,
                                     cpl_dtype compute, int64_t away, int64_t here);
 
-/* The value of cpl_exchange_bytes after passes of `tokens` tokens that received `rows` rows in each
- * of n_kept layers. */
+/* Returns the value of cpl_exchange_bytes after passes of `tokens` tokens that received `rows` rows
+ * in each of n_kept layers. */
 size_t cpl_exchange_bytes_for(const cpl_model_settings *config, cpl_dtype compute, int64_t n_kept,
                               int64_t tokens, int64_t rows);
 
-/* The shapes of operations on `rows` rows, for cpl_backend_reserve. */
+/* Returns the shapes of operations on `rows` rows, for cpl_backend_reserve. */
 cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows);
 
-/* As ops->experts, for the experts of all ranks: y [T,d] is *set*. x [T,d], weight [T,K] and the
- * plan cover this rank's tokens and all n experts; w are the weights of this rank's experts. The
- * activations for the backward pass are kept as layer `kept`, below n_kept. Collective over
+/* Computes ops->experts for the experts of all ranks: y [T,d] is *set*. x [T,d], weight [T,K] and
+ * the plan cover this rank's tokens and all n experts. w are the weights of this rank's experts.
+ * The activations for the backward pass are kept as layer `kept`, below n_kept. Collective over
  * mesh->experts. */
 void cpl_exchange_experts(cpl_exchange *exchange, cpl_backend *be, int64_t kept, cpl_tensor y,
                           cpl_tensor x, cpl_tensor weight, cpl_dispatch plan, cpl_expert_weights w);
 
-/* As cpl_exchange_experts without tokens of this rank: its experts compute for the other ranks. */
+/* Runs cpl_exchange_experts without tokens of this rank: its experts compute for other ranks. */
 void cpl_exchange_serve(cpl_exchange *exchange, cpl_backend *be, int64_t kept,
                         cpl_expert_weights w);
 
-/* For ranks with different numbers of forward passes, called before each pass. Returns the number
+/* Synchronises ranks with different numbers of forward passes before each pass. Returns the number
  * of ranks of mesh->experts that are `active`, i.e. run a pass now. An active rank then runs its
  * pass. An idle rank calls cpl_exchange_serve for all layers, or is done if the result is 0.
  * Collective over mesh->experts. */
 int cpl_exchange_meet(cpl_exchange *exchange, bool active);
 
-/* As ops->experts_backward: *adds* to dx [T,d] and dw, *sets* dweight [T,K]. Collective
- * over mesh->experts. */
+/* Computes ops->experts_backward for the experts of all ranks: *adds* to dx [T,d] and dw, *sets*
+ * dweight [T,K]. Collective over mesh->experts. */
 void cpl_exchange_experts_backward(cpl_exchange *exchange, cpl_backend *be, int64_t kept,
                                    cpl_tensor dx, cpl_tensor dweight, cpl_expert_weights dw,
                                    cpl_tensor dy, cpl_dispatch plan, cpl_expert_weights w);

@@ -7,7 +7,7 @@
 /* ---- weights ---- */
 
 /* Takes the weights and the rotary table. Masters of parameters with a copy share the memory of
- * `over`; NULL: they have their own memory. */
+ * `over`. If `over` is NULL, they have their own memory. */
 static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions, cpl_params *over)
 {
     const cpl_model_settings *c = &model->config;
@@ -108,7 +108,7 @@ void cpl_model_refresh(cpl_model *model)
 
 /* ---- activations ---- */
 
-/* Takes the kept activations: one set per layer when training, otherwise one set for all layers.
+/* Takes the kept activations. Training needs one set per layer. Otherwise all layers share a set.
  * While measuring, the arrays do not exist and a local set is used instead. */
 static void take_layers(cpl_pass *pass, cpl_tensor_arena *arena, const cpl_model_settings *config,
                         bool cached)

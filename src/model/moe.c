@@ -28,7 +28,7 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     kept->expert          = cpl_tensor_as_2d(cpl_tensor_take_ids(arena, t * k), t, k);
     kept->weight          = cpl_tensor_take_2d(arena, t, k);
     kept->plan            = take_plan(arena, t, k, n);
-    const bool own        = training && cpl_model_local_experts(config) == n; /* else: exchange.h */
+    const bool own        = training && cpl_model_local_experts(config) == n; /* see exchange.h */
     const cpl_tensor slim = cpl_tensor_2d(NULL, type, t * k, config->d_expert);
     kept->gate            = own ? cpl_tensor_take(arena, slim) : none;
     kept->up              = own ? cpl_tensor_take(arena, slim) : none;
@@ -97,7 +97,7 @@ static cpl_tensor scores_forward(cpl_backend *be, cpl_moe_kept *kept, const cpl_
     return kept->norm;
 }
 
-/* Backward of scores_forward: s->db and dw *add*. s->logits holds the gradient of its result. */
+/* Runs backward of scores_forward: *adds* to s->db and dw. s->logits holds the scores' gradient. */
 static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept *kept,
                             const cpl_layer_params *w, const cpl_model_settings *config,
                             const cpl_moe_scratch *s)
@@ -116,7 +116,7 @@ static void scores_backward(cpl_backend *be, cpl_layer_params *dw, cpl_moe_kept 
 
 /* ---- the shared expert ---- */
 
-/* A matrix as the matrices [1, ...] of one expert. */
+/* Returns a matrix as the matrices [1, ...] of one expert. */
 static cpl_tensor of_one(cpl_tensor w)
 {
     return cpl_tensor_as_3d(w, 1, w.shape[0], w.shape[1]);
@@ -136,7 +136,7 @@ static void send_all(cpl_backend *be, const cpl_moe_scratch *s)
     be->ops->dispatch(be, s->shared.plan, s->shared.expert, 1);
 }
 
-/* y [T,d] *adds* the shared expert's output. */
+/* Adds the shared expert's output to y [T,d]. */
 static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
                            const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
@@ -147,8 +147,8 @@ static void shared_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *ke
     be->ops->add(be, y, s->shared.y, 1);
 }
 
-/* Backward of the shared expert: s->db [T,d] and dw *add*; dy [T,d] is the gradient of its
- * output. */
+/* Runs backward of the shared expert: *adds* to s->db [T,d] and dw. dy [T,d] is the gradient of the
+ * shared expert's output. */
 static void shared_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
                             cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
 {

@@ -31,8 +31,8 @@
 typedef struct cpl_moe_kept {
     cpl_tensor b;      /* [T,d] */
     cpl_tensor inv;    /* [T] */
-    cpl_tensor hidden; /* [T,n,r] h_e of all experts, with aoe; else none */
-    cpl_tensor norm;   /* [T,n] |h_e|, with aoe; else none */
+    cpl_tensor hidden; /* [T,n,r] h_e of all experts with aoe, otherwise none */
+    cpl_tensor norm;   /* [T,n] |h_e| with aoe, otherwise none */
     cpl_tensor probs;  /* [T,n] scores */
     cpl_tensor lse;    /* [T] */
     cpl_tensor expert; /* [T,K] I32 */
@@ -50,15 +50,15 @@ typedef struct cpl_moe_kept {
 typedef struct cpl_moe_scratch {
     cpl_tensor logits;      /* [T,n]: logits in forward, dlogits in backward */
     cpl_tensor dweight;     /* [T,K] */
-    cpl_tensor dhidden;     /* [T K, r] gradient of the chosen h_e, with aoe; else none */
+    cpl_tensor dhidden;     /* [T K, r] gradient of the chosen h_e with aoe, otherwise none */
     cpl_tensor db;          /* [T,d], set by the caller to memory that is otherwise unused */
-    cpl_exchange *exchange; /* NULL: all experts are in this process */
+    cpl_exchange *exchange; /* NULL if all experts are in this process */
     int64_t kept;
     struct {                /* for the shared expert; none if the model has no shared expert */
         cpl_tensor y;       /* [T,d] */
         cpl_tensor expert;  /* [T,1] I32, all 0 */
         cpl_tensor weight;  /* [T,1], all 1 */
-        cpl_tensor dweight; /* [T,1]: gradient of weight, which nothing reads */
+        cpl_tensor dweight; /* [T,1]: gradient of weight, which is never read */
         cpl_dispatch plan;
     } shared;
 } cpl_moe_scratch;
@@ -70,7 +70,7 @@ typedef struct cpl_aux_grad_scales {
                           the T tokens; [G,n] for one layer; none: forward's counts over all T */
 } cpl_aux_grad_scales;
 
-/* The experts' matrices of a layer as an argument of operations. */
+/* Returns the experts' matrices of a layer as an argument of operations. */
 cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w);
 
 /* Takes the activations from the arena. If `first`, the activations of another layer, is not NULL,
@@ -85,8 +85,8 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
                      const cpl_layer_params *w, const cpl_model_settings *config,
                      const cpl_moe_scratch *s);
 
-/* Replaces the gradient of out in dx [T,d] by the gradient of x; dw *adds*. Overwrites kept's gate,
- * up and hidden. Recomputes b if config->recompute_norms. */
+/* Replaces the gradient of out in dx [T,d] by the gradient of x, and *adds* to dw. Overwrites
+ * kept's gate, up and hidden. Recomputes b if config->recompute_norms. */
 void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_moe_kept *kept,
                       cpl_tensor x, const cpl_layer_params *w, const cpl_model_settings *config,
                       cpl_aux_grad_scales scales, const cpl_moe_scratch *s);

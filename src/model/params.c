@@ -82,8 +82,8 @@ static int64_t size_of(const cpl_model_settings *c, size s)
     return of[s];
 }
 
-/* The rows of params.def that the model has, in order, and the number of them before the layers, in
- * each layer, and after the layers. */
+/* The rows of params.def that the model has, in order, and their number before the layers, in each
+ * layer, and after the layers. */
 typedef struct lines {
     const row *at[N_ROWS];
     int64_t count[3];
@@ -232,7 +232,7 @@ static double gate_factors(const cpl_model_settings *c)
 /* Counts the parameters in double, since a count in integers could overflow. */
 static cpl_status check_size(const cpl_model_settings *c)
 {
-    static const double most = 0x1p50; /* numbers; four pebibytes in F32 */
+    static const double most = 0x1p50; /* numbers; they take four pebibytes in F32 */
     double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
     double numbers = 2.0 * (double)c->vocab_size * d +
                      layers * (4.0 * d * d + n * d + gate_factors(c) +

@@ -43,7 +43,7 @@ typedef struct cpl_param {
     const char *field; /* "w_gate" */
     const char *hub;   /* the last part of its Hugging Face name; the whole name outside of
                           layers */
-    int64_t layer;     /* -1: outside of layers */
+    int64_t layer;     /* -1 for parameters outside of layers */
     bool per_expert;   /* [n, rows, columns]: one Hugging Face tensor for each of the n; n is the
                           number of experts in this process */
     cpl_param_init init;
@@ -51,29 +51,30 @@ typedef struct cpl_param {
     size_t offset; /* offset of the tensor in cpl_params or in cpl_layer_params */
     int rank;
     int64_t shape[3];
-    int64_t begin; /* index, in the whole parameter, of the first number of this process's part */
+    int64_t begin; /* index in the whole parameter of the first number of this process's part */
 } cpl_param;
 
-/* Key/value width: d G / H. */
+/* Returns the key/value width: d G / H. */
 int64_t cpl_model_kv_width(const cpl_model_settings *config);
 
-/* Total width of the shared experts; 0 if the model has none. */
+/* Returns the total width of the shared experts, or 0 if the model has none. */
 int64_t cpl_model_shared_width(const cpl_model_settings *config);
 
 /* Returns whether the model is an OLMoE, which other programs can load: a softmax router without
  * any extension. */
 bool cpl_model_is_olmoe(const cpl_model_settings *config);
 
-/* The rank of Autonomy-of-Experts that keeps the number of parameters (docs/method.md 4.2):
+/* Returns the rank of Autonomy-of-Experts that keeps the number of parameters (docs/method.md 4.2):
  * d D / (d + D) rounded, at least 1. */
 int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert);
 
-/* Number of tensors, and the i-th tensor in the order of memory. Tensors that the model does not
- * have (a tied head, the router of Autonomy-of-Experts, ...) are not counted. */
+/* Returns the number of tensors. cpl_params_at returns the i-th tensor in the order of memory.
+ * Tensors that the model does not have (a tied head, the router of Autonomy-of-Experts, ...) are
+ * not counted. */
 int64_t cpl_params_count(const cpl_model_settings *config);
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i);
 
-/* The tensor of the parameter in a set. */
+/* Returns the tensor of the parameter in a set. */
 cpl_tensor *cpl_params_tensor(cpl_params *set, const cpl_param *param);
 
 /* Writes the Hugging Face name to `out`. `expert` is used only if the parameter is per expert. */
@@ -82,8 +83,8 @@ void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 /* Returns whether the parameter has a gradient and AdamW updates it. */
 bool cpl_param_trains(const cpl_param *param);
 
-/* Returns whether products of another type than F32 read a copy of the parameter: true for all
- * parameters but the norms' weights and the router. */
+/* Returns whether products of another type than F32 read a copy of the parameter. This is true for
+ * all parameters but the norms' weights and the router. */
 bool cpl_param_has_copy(const cpl_param *param);
 
 /* Takes a whole set of `dtype` from the arena. The head is embed if tied. Tensors that the model
@@ -91,22 +92,23 @@ bool cpl_param_has_copy(const cpl_param *param);
 void cpl_params_take(cpl_params *set, cpl_tensor_arena *arena, const cpl_model_settings *config,
                      cpl_dtype dtype);
 
-/* As cpl_params_take, but takes only the parameters that have a copy, or only those without a copy.
- * The tensors of the other parameters are copied from `rest`. */
+/* Takes a set like cpl_params_take, but only the parameters that have a copy, or only the
+ * parameters without a copy. The tensors of the other parameters are copied from `rest`. */
 void cpl_params_take_some(cpl_params *set, cpl_tensor_arena *arena,
                           const cpl_model_settings *config, cpl_dtype dtype, bool have_copy,
                           cpl_params *rest);
 
-/* Number of elements of all parameters. */
+/* Returns the number of elements of all parameters. */
 int64_t cpl_params_numbers(const cpl_model_settings *config);
 
-/* Number of elements that one token uses, as OLMoE counts: all except the experts that the token is
- * not sent to. Embedding, head and router count whole. So do the first factors of
- * Autonomy-of-Experts' gates, which every token uses. */
+/* Returns the number of elements that one token uses, as OLMoE counts: all except the experts that
+ * the token is not sent to. Embedding, head and router count whole. The first factors of
+ * Autonomy-of-Experts' gates count whole too, since every token uses them. */
 int64_t cpl_params_active(const cpl_model_settings *config);
 
 /* Sets unset settings (key/value heads, aoe_rank) and checks relations between settings: K <= n,
- * heads that divide, settings that the router supports. vocab_size must be set. CPL_ERR_INPUT. */
+ * heads that divide, settings that the router supports. vocab_size must be set. Returns
+ * CPL_ERR_INPUT if a relation fails. */
 CPL_NODISCARD cpl_status cpl_model_resolve(cpl_model_settings *config);
 
 #endif /* CPL_MODEL_PARAMS_H */

@@ -27,7 +27,7 @@ typedef enum cpl_balance_scope {
     CPL_BALANCE_GLOBAL,
     CPL_BALANCE_SEQUENCE
 } cpl_balance_scope;
-/* erc.activation is couplet.h's cpl_erc_activation, in the same order. */
+/* erc.activation is couplet.h's cpl_erc_activation, with the values in equal order. */
 
 #define CPL_ROUTER(id, ...) CPL_ROUTER_##id,
 typedef enum cpl_router {
@@ -38,8 +38,8 @@ typedef enum cpl_router {
 #define CPL_SETTING(field, name, kind, ...) cpl_field_##kind field;
 typedef struct cpl_model_settings {
 #include "model/model.def"
-    /* Not settings: the experts that this process holds (parallel/mesh.h); n_local 0: all
-     * experts. */
+    /* The experts that this process holds (parallel/mesh.h). They are not settings. n_local is 0 if
+     * the process holds all experts. */
     int64_t first_expert, n_local;
     bool recompute_norms;  /* the backward pass recomputes norms' outputs and rotated q and k */
     cpl_dtype activations; /* type of activations in training: F32, or BF16 if products are in
@@ -47,7 +47,7 @@ typedef struct cpl_model_settings {
 } cpl_model_settings;
 #undef CPL_SETTING
 
-/* cpl_erc_settings and so on: one struct and one section for each auxiliary loss. */
+/* One struct and one section for each auxiliary loss, such as cpl_erc_settings. */
 #define CPL_LOSS(id, name, ...)                        typedef struct cpl_##name##_settings {
 #define CPL_LOSS_SETTING(loss, field, name, kind, ...) cpl_field_##kind field;
 #define CPL_LOSS_END(name)                                                                         \
@@ -56,11 +56,11 @@ typedef struct cpl_model_settings {
     extern const cpl_section cpl_section_##name;
 #include "model/aux_losses.def"
 
-/* The section of the model's settings, and those of the auxiliary losses. Offsets of an auxiliary
- * section are relative to its own struct. */
+/* The section of the model's settings, and the sections of the auxiliary losses. Offsets of an
+ * auxiliary section are relative to its own struct. */
 extern const cpl_section cpl_section_model;
 
-/* The settings of all auxiliary losses; `which` indexes their lists. */
+/* The settings of all auxiliary losses. `which` indexes their lists. */
 typedef struct cpl_aux_settings {
 #define CPL_LOSS(id, name, ...) cpl_##name##_settings name;
 #include "model/aux_losses.def"
@@ -94,7 +94,7 @@ typedef enum cpl_router_need {
     CPL_NEEDS_SOFTMAX    /* softmax scores of router rows */
 } cpl_router_need;
 
-/* The traits of the model's router. */
+/* Returns the traits of the model's router. */
 const cpl_router_traits *cpl_router_of(const cpl_model_settings *model);
 
 bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need);
@@ -103,15 +103,15 @@ bool cpl_router_meets(const cpl_model_settings *model, cpl_router_need need);
  * `out` and returns `out`. */
 const char *cpl_router_describe(char out[96], const cpl_model_settings *model);
 
-/* The type of the activations of a pass: values kept for the backward pass and operands of
- * products. Always F32 are the residual stream, the router's logits and values computed from them,
- * the sums of norms, losses, gradients, and all values of a pass without training. */
+/* Returns the type of the activations of a pass: values kept for the backward pass and operands of
+ * products. Always in F32 are the residual stream, the router's logits and values computed from
+ * them, the sums of norms, losses, gradients, and all values of a pass without training. */
 cpl_dtype cpl_model_activations(const cpl_model_settings *model, bool training);
 
-/* Number of experts of each layer in this process. */
+/* Returns the number of experts of each layer in this process. */
 int64_t cpl_model_local_experts(const cpl_model_settings *model);
 
-/* Rank of the factorised gates that compute the scores; 0 if a router computes them. */
+/* Returns the rank of the factorised gates that compute the scores, or 0 with a router. */
 int64_t cpl_router_gate_rank(const cpl_model_settings *model);
 
 #endif /* CPL_MODEL_SETTINGS_H */

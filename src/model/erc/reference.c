@@ -24,9 +24,9 @@ void cpl_erc_reference_epsilon(double *epsilon, const double *router, int64_t n,
     }
 }
 
-/* M[i,j] (section 3.1, step 2): the norm of expert j's activation for proxy i. Sets in scratch
- * z = W_gate proxy, s = sigmoid(z), v = W_up proxy, h = z s v [d_expert], y = W_down h [d_model];
- * z or v is 1 without its matrix, s is 1 without SiLU. So h is z, v, SiLU(z) or SiLU(z) v. */
+/* Computes M[i,j] (section 3.1, step 2): the norm of expert j's activation for proxy i. Sets in
+ * scratch z = W_gate proxy, s = sigmoid(z), v = W_up proxy, h = z s v [d_expert], y = W_down h
+ * [d_model]. z or v is 1 without its matrix, s is 1 without SiLU: h is z, v, SiLU(z), SiLU(z) v. */
 static double expert_forward(const cpl_erc_reference *erc, int64_t i, int64_t j)
 {
     const int64_t d = erc->d_model, D = erc->d_expert;
@@ -62,7 +62,7 @@ double cpl_erc_reference_forward(const cpl_erc_reference *erc)
     return loss;
 }
 
-/* Backward of out = row . proxy_i: adds to grad_row [d_model] and, since R~ = R delta, to
+/* Runs backward of out = row . proxy_i: adds to grad_row [d_model] and, since R~ = R delta, to
  * grad_router. */
 static void dot_backward(const cpl_erc_reference *erc, int64_t i, double *grad_row,
                          const double *row, double grad_out)
@@ -73,7 +73,7 @@ static void dot_backward(const cpl_erc_reference *erc, int64_t i, double *grad_r
     }
 }
 
-/* Backward of expert_forward. d|x| / dx = x / |x| for x = h or y, whose norm is M[i,j]. */
+/* Runs backward of expert_forward. d|x| / dx = x / |x| for x = h or y, whose norm is M[i,j]. */
 static void expert_backward(const cpl_erc_reference *erc, int64_t i, int64_t j, double grad_M)
 {
     const int64_t d = erc->d_model, D = erc->d_expert;

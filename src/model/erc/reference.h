@@ -27,7 +27,7 @@ typedef struct cpl_erc_reference {
     const double *router; /* R [n_experts, d_model] */
     const double *delta;  /* noise [n_experts, d_model], a constant for the gradient; 1: no noise */
 
-    /* The matrices of all experts. Those that the activation does not use must be NULL. */
+    /* The matrices of all experts. Matrices that the activation does not use must be NULL. */
     const double *w_gate; /* W_g [n_experts, d_expert, d_model] */
     const double *w_up;   /* W_p [n_experts, d_expert, d_model] */
     const double *w_down; /* W_o [n_experts, d_model, d_expert] */
@@ -36,7 +36,7 @@ typedef struct cpl_erc_reference {
     double *M;      /* [n_experts, n_experts], set by forward; row i: proxy i, column j: expert j */
     double *grad_M; /* [n_experts, n_experts], set by forward: d loss / d M */
 
-    /* Backward adds to these. Gradients of matrices that are NULL are not used. */
+    /* Backward adds to these gradients. Gradients of matrices that are NULL are not used. */
     double *grad_router;                     /* [n_experts, d_model] */
     double *grad_gate, *grad_up, *grad_down; /* shapes of w_gate, w_up, w_down */
 
@@ -44,16 +44,16 @@ typedef struct cpl_erc_reference {
 } cpl_erc_reference;
 
 /* Sets epsilon [n_experts], half the relative distance of each router row [d_model] to the nearest
- * other row: delta_i is drawn from U(1 - epsilon_i, 1 + epsilon_i). 0 for a zero row and for one
- * expert. The gradient treats epsilon, like delta, as a constant. */
+ * other row. delta_i is drawn from U(1 - epsilon_i, 1 + epsilon_i). epsilon is 0 for a zero row and
+ * if n_experts is 1. The gradient treats epsilon, like delta, as a constant. */
 void cpl_erc_reference_epsilon(double *epsilon, const double *router, int64_t n_experts,
                                int64_t d_model);
 
-/* Sets proxy and M; returns the loss of one layer. */
+/* Sets proxy and M. Returns the loss of one layer. */
 double cpl_erc_reference_forward(const cpl_erc_reference *erc);
 
 /* Adds the gradient of weight times the loss, after forward on the same inputs. A hinge that is
- * exactly 0 passes its gradient; the gradient of a norm M[i,j] = 0 is 0. */
+ * exactly 0 passes its gradient. The gradient of a norm M[i,j] = 0 is 0. */
 void cpl_erc_reference_backward(const cpl_erc_reference *erc);
 
 #endif /* CPL_MODEL_ERC_REFERENCE_H */
