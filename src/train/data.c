@@ -21,12 +21,12 @@ static cpl_status publish(const char *fresh, const char *folder)
     return CPL_FAIL(CPL_ERR_IO, "%s: cannot be renamed to %s: %s", fresh, folder, strerror(errno));
 }
 
-/* Encodes documents into shards. Collective; rank 0 writes. */
+/* Encodes documents into shards. Collective. Rank 0 writes. */
 static cpl_status make_shards(const cpl_tokens_job *job, const char *what, const char *folder)
 {
     cpl_tokens_made made;
     const bool writes = job->group->rank == 0;
-    if (writes) cpl_folder_remove(job->folder); /* the rest of a killed run */
+    if (writes) cpl_folder_remove(job->folder); /* the incomplete folder of a killed run */
     cpl_status status = cpl_tokens_make(job, &made);
     if (status == CPL_OK)
         status = cpl_group_agree(job->group, writes ? publish(job->folder, folder) : CPL_OK);
@@ -53,8 +53,8 @@ static cpl_status find_index(const char *index, const char *lock, int *held, int
     return CPL_OK;
 }
 
-/* Makes the shards of `job` as `folder`, if they do not exist. If several runs need them at once,
- * one makes them and the others wait. Collective: rank 0 checks, and all ranks encode. */
+/* Makes the shards of `job` as `folder`, if they do not exist. If several runs need the shards at
+ * once, one run makes them and the others wait. Collective: rank 0 checks, and all ranks encode. */
 static cpl_status have_shards(const cpl_tokens_job *job, const char *what, const char *folder,
                               const char *base)
 {

@@ -1,4 +1,4 @@
-/* loop.c - see loop.h: one step after the other. */
+/* loop.c - see loop.h; the steps of a run, in order. */
 #include "train/loop.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static bool due(int64_t every, int64_t step)
 
 /* ---- one step ---- */
 
-/* FLOPs of a step with the weight `erc_weight` of the coupling loss. */
+/* Returns the FLOPs of a step with the weight `erc_weight` of the coupling loss. */
 static double work_of(const cpl_settings *s, double erc_weight)
 {
     return cpl_cost_step(&s->model, (double)s->data.batch_tokens, (double)s->data.seq_len,
@@ -110,8 +110,8 @@ static cpl_status advise(const cpl_trainer *t, cpl_status status)
 
 /* ---- between steps ---- */
 
-/* Reads batch `index` of the held-out data of a label. Beyond the last batch it is empty, since
- * ranks that exchange tokens run their passes together. */
+/* Reads batch `index` of the held-out data of a label. Beyond the last batch the result is empty,
+ * since ranks that exchange tokens run their passes together. */
 static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
 {
     const int64_t most = t->settings->eval.max_sequences, tokens = t->step.micro * t->step.seq_len;
@@ -125,9 +125,9 @@ static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
     return CPL_OK;
 }
 
-/* The loss of at most eval.max_sequences of label `label` of the held-out data, in fixed order, in
- * the memory of the step's activations and batch. The batches are divided over the ranks in
- * turn. */
+/* Computes the loss of at most eval.max_sequences of label `label` of the held-out data, in fixed
+ * order, in the memory of the step's activations and batch. The batches are divided over the ranks
+ * in turn. */
 static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
 {
     const int64_t most        = t->settings->eval.max_sequences;
@@ -152,8 +152,8 @@ static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss
     return CPL_OK;
 }
 
-/* The coupling loss of a layer's F32 masters at erc.alpha, without a gradient. Sets M, eps and
- * delta of the step. */
+/* Computes the coupling loss of a layer's F32 masters at erc.alpha, without a gradient. Sets M, eps
+ * and delta of the step. */
 static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_t l)
 {
     const cpl_layer_params *w     = &t->model.master.layer[l];
@@ -172,7 +172,7 @@ static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_
 }
 
 /* Fills layer[].erc_clean: the loss of every layer's router rows at erc.alpha with erc.activation,
- * from the F32 masters, without noise. The same number can be computed from the checkpoint. With
+ * from the F32 masters, without noise. The number can also be computed from the checkpoint. With
  * `figures` also fills layer[].figures, without noise, for the rows of erc.proxy. Does nothing
  * without router rows. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
@@ -249,8 +249,8 @@ static cpl_status write_start_figures(cpl_trainer *t)
     return status;
 }
 
-/* Returns whether a checkpoint is due. While steps are skipped none is, so that good ones are
- * kept. */
+/* Returns whether a checkpoint is due. While steps are skipped no checkpoint is due, so that good
+ * checkpoints are kept. */
 static bool save_due(const cpl_trainer *t, bool ends)
 {
     return ends || (due(t->settings->checkpoint.every, t->done) && t->skipped_in_row == 0);
@@ -266,9 +266,9 @@ static cpl_status report(cpl_trainer *t, const cpl_train_callbacks *callbacks, b
     return logged ? cpl_run_log(&t->run, cpl_metrics_json(&t->metrics)) : CPL_OK;
 }
 
-/* Limit, in seconds, of a wait for another rank within a step; 0: no limit, in the first step. The
- * limit is much longer than any step so far, so that a slow rank is not taken for one that
- * hangs. */
+/* Returns the limit, in seconds, of a wait for another rank within a step. In the first step it is
+ * 0: no limit. The limit is much longer than any step so far, so that a slow rank is not treated as
+ * a hanging rank. */
 static double patience(const cpl_trainer *t)
 {
     enum { STEPS = 5 };
@@ -292,7 +292,7 @@ static cpl_status steps(cpl_trainer *t, const cpl_train_job *job, cpl_train_outc
         cpl_pace_end(&t->pace, t->log);
         if (look) CPL_TRY(evaluate(t));
         t->longest_step = fmax(t->longest_step, cpl_seconds_now() - begin);
-        if (tasks) { /* without a limit */
+        if (tasks) { /* no limit while tasks are evaluated */
             cpl_group_expect(t->world, 0, NULL);
             CPL_TRY(cpl_group_agree(t->world, evaluate_tasks(t, job->callbacks)));
             cpl_group_expect(t->world, patience(t), "in a step");

@@ -50,8 +50,8 @@ static cpl_status open_file(FILE **file, const char *path)
     return status;
 }
 
-/* Reads the next line without its end. `*ended`: the line ends with '\n'. At the end of the file
- * the line is empty and not ended. */
+/* Reads the next line without its end. Sets *ended to whether the line ends with '\n'. At the end
+ * of the file the line is empty and not ended. */
 static cpl_status next_line(cpl_text *line, bool *ended, FILE *file, const char *path)
 {
     int byte;
@@ -101,8 +101,9 @@ done:
 }
 
 /* Decides which damaged lines stay. A damaged line before a line that stays is kept. After the last
- * line that stays, as many are kept as the checkpoint records further lines. If it records no
- * number, all are kept except one without a line end, which a killed program left. */
+ * line that stays, damaged lines are kept up to the number of further lines that the checkpoint
+ * records. If the checkpoint records no number, all are kept except a line without a line end,
+ * which a killed program left. */
 static void count_damaged(cut *c)
 {
     char *verdict = c->verdicts.bytes;

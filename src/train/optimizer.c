@@ -35,7 +35,7 @@ cpl_status cpl_optimizer_init(cpl_optimizer *o, cpl_backend *be, const cpl_model
     o->arena    = cpl_tensor_arena_measure();
     take_tensors(o, config);
     CPL_TRY(cpl_tensor_arena_init(&o->arena, be, &o->arena, "gradients and moments"));
-    take_tensors(o, config); /* the arena, and so the moments, are zero */
+    take_tensors(o, config); /* the arena is zero, and so are the moments */
     return CPL_OK;
 }
 
@@ -59,7 +59,7 @@ void cpl_optimizer_zero(cpl_optimizer *o, cpl_model *model)
     }
 }
 
-/* The constants of one update, the same for every number. */
+/* The constants of one update, equal for all numbers. */
 typedef struct update {
     float coef, lr;
     double correct1, correct2;

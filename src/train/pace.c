@@ -47,8 +47,8 @@ static double seconds(clockid_t clock)
     return clock_gettime(clock, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
 }
 
-/* Processor seconds that all processes, and other virtual machines on this hardware, have used
- * since the system started. NaN if the system does not report them. */
+/* Returns the processor seconds that all processes, and other virtual machines on this hardware,
+ * have used since the system started. Returns NaN if the system does not report them. */
 static double used_by_all(void)
 {
     double user, nice, system, idle, wait, irq = 0, soft = 0, steal = 0;

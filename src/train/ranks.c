@@ -135,7 +135,7 @@ bool cpl_ranks_are_stopped(cpl_group *world)
     return signals[0] > 0;
 }
 
-/* A signal that arrives between the two calls is detected by the agreement. */
+/* The agreement detects a signal that arrives between the two calls. */
 cpl_status cpl_ranks_check_stop(cpl_group *world)
 {
     (void)cpl_ranks_are_stopped(world);

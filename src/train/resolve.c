@@ -15,7 +15,7 @@
 #include "train/data.h"
 #include "train/optimizer.h"
 
-enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding are padded to this, as by OLMo */
+enum { VOCABULARY_MULTIPLE = 128 }; /* rows of the embedding are padded to a multiple, as by OLMo */
 
 cpl_status cpl_train_resolve_machine(cpl_settings *s, const cpl_backend *be, int64_t ranks,
                                      bool resumed)
@@ -147,7 +147,7 @@ cpl_status cpl_train_resolve(cpl_settings *s, const cpl_hf *from, const bool *gi
     if (from) {
         CPL_TRY(cpl_hf_config_agrees(&s->model, cpl_hf_config(from), given ? given : none,
                                      cpl_hf_folder(from)));
-        s->model = *cpl_hf_config(from); /* numbers only, without owned memory */
+        s->model = *cpl_hf_config(from); /* copies numbers only, no owned memory */
         if (!s->data.tokenizer) CPL_TRY(cpl_hf_tokenizer_path(&s->data.tokenizer, from));
     }
     CPL_TRY(cpl_train_check_router(s));
@@ -202,7 +202,7 @@ cpl_status cpl_train_resolve_vocabulary(cpl_settings *s, int64_t ids, int64_t eo
     return cpl_aux_resolve(&s->losses, &s->model);
 }
 
-/* The absolute path without links, from cpl_alloc. */
+/* Returns the absolute path without links, from cpl_alloc. */
 static char *absolute(const char *path)
 {
     char *real = realpath(path, NULL);

@@ -1,5 +1,5 @@
-/* resume.c - the settings that may change when a run is resumed, and the record of what a run was
- * made with; see loop.h and trainer.h. */
+/* resume.c - the settings that may change when a run is resumed, and the record of the program,
+ * devices and versions that made a run; see loop.h and trainer.h. */
 #include <string.h>
 
 #include "tensor/product.h"
@@ -53,7 +53,7 @@ typedef struct change {
 } change;
 
 /* Two sets of settings, as given and with automatic values derived. Naming the value that an
- * automatic one becomes is not a change. */
+ * automatic value becomes is not a change. */
 typedef struct two {
     const cpl_settings *old, *fresh;
     cpl_settings old_became, fresh_became; /* their pointers are owned by old, fresh */
@@ -75,8 +75,8 @@ static bool is_same(const two *t, const cpl_setting *s, size_t at)
                              (const char *)&t->fresh_became + at);
 }
 
-/* Sets *c to the next setting, from `*index` on, that differs and may not change. False at the
- * end. */
+/* Sets *c to the next setting, from `*index` on, that differs and may not change. Returns false at
+ * the end. */
 static bool next_change(change *c, size_t *index, const two *t)
 {
     cpl_section sections[CPL_N_SECTIONS];
@@ -115,9 +115,9 @@ static void warn_of_micro_batch(const change *c, const cpl_settings *settings, c
 }
 
 /* Reports a setting that differs and is not a step count. `where` is the file that records the
- * settings of the run, if config.yaml differs from it; NULL if the user's settings differ from
- * config.yaml. Changed paths are only warned about, since the code that reads the files compares
- * their content. */
+ * settings of the run, if config.yaml differs from it. It is NULL if the user's settings differ
+ * from config.yaml. Changed paths are only warned about, since the code that reads the files
+ * compares their content. */
 static cpl_status report_change(const change *c, const char *where, const cpl_log *log)
 {
     cpl_text was = {0}, is = {0};

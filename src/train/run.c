@@ -51,7 +51,7 @@ static cpl_status refuse_old_run(const cpl_run *run)
                     run->folder, found);
 }
 
-/* A folder with a lock is a run, or the rest of a run that was killed before its first step. */
+/* Checks the folder. A folder with a lock is a run, even one killed before its first step. */
 static cpl_status check_place(cpl_run *run)
 {
     cpl_strings names = {0};
@@ -73,8 +73,7 @@ cpl_status cpl_run_check_place(const char *folder)
     return refuse_old_run(&run);
 }
 
-/* Checks that the file system supports links, which `last` needs, before the first checkpoint
- * does. */
+/* Checks that the file system supports links, which `last` needs, before the first checkpoint. */
 static cpl_status try_link(const cpl_run *run)
 {
     char *path = cpl_run_path(run, ".tmp-link");
@@ -110,7 +109,8 @@ void cpl_run_saved(const cpl_run *run)
     while (run->lock >= 0 && ftruncate(run->lock, 0) != 0 && errno == EINTR) continue;
 }
 
-/* The lock is read before it is taken, so that a refused folder is not changed. */
+/* Returns whether the lock records that no checkpoint was saved. The lock is read before it is
+ * taken, so that a refused folder is not changed. */
 static bool was_never_saved(const cpl_run *run)
 {
     char *path       = cpl_run_path(run, "lock");

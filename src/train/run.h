@@ -28,17 +28,18 @@ typedef struct cpl_run {
     size_t existing; /* bytes of `folder` that existed before: see cpl_path_existing */
 } cpl_run;
 
-/* Makes the folder if it does not exist and locks it. CPL_ERR_INPUT, if `fresh`, for a folder that
- * holds a run or any other file; otherwise for metrics of a run whose checkpoints were removed, or
- * with compressed metrics only. CPL_ERR_INPUT if another process has locked the folder. CPL_ERR_IO
- * if the file system has no links. */
+/* Makes the folder if it does not exist and locks it. If `fresh`, returns CPL_ERR_INPUT for a
+ * folder that holds a run or any other file. Otherwise returns CPL_ERR_INPUT for metrics of a run
+ * whose checkpoints were removed, or with compressed metrics only. Returns CPL_ERR_INPUT if another
+ * process has locked the folder, and CPL_ERR_IO if the file system has no links. */
 CPL_NODISCARD cpl_status cpl_run_open(cpl_run *run, const char *folder, int fresh);
 
 /* Checks, without writing, whether a new run can begin in this folder, which need not exist.
- * CPL_ERR_INPUT as cpl_run_open. */
+ * Returns CPL_ERR_INPUT like cpl_run_open. */
 CPL_NODISCARD cpl_status cpl_run_check_place(const char *folder);
 
-/* Sets only the path, for a rank that does not write to the folder. CPL_ERR_MEMORY. */
+/* Sets only the path, for a rank that does not write to the folder. Returns CPL_ERR_MEMORY if
+ * memory is not available. */
 CPL_NODISCARD cpl_status cpl_run_follow(cpl_run *run, const char *folder);
 
 /* Records in the lock that a checkpoint was saved. If all checkpoints are removed later,
@@ -49,7 +50,7 @@ void cpl_run_saved(const cpl_run *run);
 void cpl_run_keep(cpl_run *run);
 void cpl_run_close(cpl_run *run);
 
-/* A path in the run's folder, from cpl_alloc. */
+/* Returns a path in the run's folder, from cpl_alloc. */
 char *cpl_run_path(const cpl_run *run, const char *name);
 
 /* Cuts metrics.jsonl back to the lines of steps up to `step`, of which `lines` are expected (-1:
@@ -57,8 +58,8 @@ char *cpl_run_path(const cpl_run *run, const char *name);
 CPL_NODISCARD cpl_status cpl_run_open_metrics(cpl_run *run, int64_t step, int64_t lines,
                                               const cpl_log *log);
 
-/* Appends one line and flushes it to the system. CPL_ERR_IO on a full disk. Takes ownership of the
- * object. */
+/* Appends one line and flushes it to the system. Returns CPL_ERR_IO on a full disk. Takes ownership
+ * of the object. */
 CPL_NODISCARD cpl_status cpl_run_log(cpl_run *run, json_t *line);
 
 /* Writes the lines appended so far to the disk (fsync). Does nothing before the file is open. */

@@ -23,8 +23,8 @@ static int64_t ready_after(const cpl_param *p, int64_t n_layers)
     return p->offset == offsetof(cpl_params, embed) ? -1 : n_layers;
 }
 
-/* The part of `rank` in a slice of `count` numbers: returns its first number and sets *n to its
- * length. */
+/* Returns the first number of the part of `rank` in a slice of `count` numbers, and sets *n to the
+ * part's length. */
 static int64_t part_of(int64_t *n, int64_t count, int rank, int size)
 {
     const int64_t each = (count + size - 1) / size, at = least(rank * each, count);
@@ -50,7 +50,7 @@ static void add_bucket(cpl_share *s, int64_t first, cpl_group *g, int64_t ready)
     s->n_buckets++;
 }
 
-/* Adds the parameters that are ready at the same time and held by the same ranks. */
+/* Adds the parameters that are ready at the same time and held by equal sets of ranks. */
 static void add_alike(cpl_share *s, const cpl_model_settings *config, int64_t ready,
                       bool per_expert)
 {
@@ -129,7 +129,7 @@ void cpl_share_free(cpl_share *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Numbers of all parts of a bucket for rank r. */
+/* Returns the numbers of all parts of a bucket for rank r. */
 static int64_t numbers_for(const cpl_share *s, const cpl_bucket *b, int r)
 {
     int64_t sum = 0, n;
@@ -140,7 +140,7 @@ static int64_t numbers_for(const cpl_share *s, const cpl_bucket *b, int r)
     return sum;
 }
 
-/* The buffers hold a whole bucket, or this rank's part of a bucket from every other rank. */
+/* Takes buffers for a whole bucket, or for this rank's part of a bucket from every other rank. */
 void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
 {
     int64_t out = 0, in = 0;
@@ -159,7 +159,7 @@ void cpl_share_take_buffers(cpl_share *s, cpl_tensor_arena *arena)
     }
 }
 
-/* Takes this rank's parts of all parameters, or only of those that have a copy. */
+/* Takes this rank's parts of all parameters, or only of parameters that have a copy. */
 static void take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *s,
                        const cpl_model_settings *config, bool all)
 {
@@ -217,7 +217,7 @@ cpl_tensor cpl_share_master(cpl_share *s, const cpl_slice *slice, cpl_params *ma
                                 : cpl_slice_of_whole(slice, master);
 }
 
-/* Copies this rank's parts of divided masters: from the model's masters if `keep`, else to them. */
+/* Copies this rank's parts of divided masters: from the masters if `keep`, otherwise to them. */
 static void copy_masters(cpl_share *s, cpl_params *master, bool keep)
 {
     for (const cpl_slice *x = s->slices; x < s->slices + s->n_slices; x++) {
@@ -283,7 +283,7 @@ static int64_t copy_parts(const cpl_share *s, const cpl_share_buffer *m, int r, 
 }
 
 /* Copies the parts of rank r to the message s->message, from number `at` on, or back if `unpack`.
- * The message holds the parts rank by rank, those in F32 first; s->numbers are their sizes. */
+ * The message holds the parts rank by rank, F32 parts first. s->numbers are the parts' sizes. */
 static void copy_piece(const cpl_share *s, const cpl_share_buffer *m, int r, int64_t at,
                        bool unpack)
 {
@@ -312,7 +312,7 @@ static void unpack_own(cpl_share *s, const cpl_share_buffer *m)
     copy_piece(s, m, rank, 0, true);
 }
 
-/* Waits for the buffer's message, if it has one, and unpacks it. */
+/* Waits for the buffer's message, if a message is pending, and unpacks it. */
 static void finish_message(cpl_share *s, cpl_share_buffer *m)
 {
     if (!m->bucket) return;
@@ -453,9 +453,9 @@ void cpl_share_traffic(const cpl_share *s, cpl_params *compute, int64_t *gradien
     }
 }
 
-/* A copy reads and writes each number. Each part is copied twice, to the message and to the host's
- * memory, or back. The all-gather also copies this rank's own part, which is then copied back with
- * those of other ranks. A sum reads every part and writes one. */
+/* Counts the numbers that are read and written. A copy reads and writes each number. Each part is
+ * copied twice, to the message and to host memory, or back. The all-gather also copies this rank's
+ * own part, which is then copied back too. A sum reads every part and writes one part. */
 int64_t cpl_share_copied(const cpl_share *s, cpl_params *compute)
 {
     int64_t numbers = 0;

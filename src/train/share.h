@@ -15,8 +15,8 @@
  * Buckets: slices are sent in buckets of at most 2^22 numbers (16 MiB in F32), in the order in
  *          which the backward pass completes them: head, last layer, ..., first layer, embedding.
  *          Up to CPL_SHARE_BUFFERS buckets are pending while the pass continues.
- * Bits:    sums are in the order of the ranks (parallel/group.h), so overlap does not change
- * them. */
+ * Bits:    sums are in the order of the ranks (parallel/group.h), so overlap does not change the
+ *          sums. */
 #ifndef CPL_TRAIN_SHARE_H
 #define CPL_TRAIN_SHARE_H
 
@@ -27,7 +27,7 @@ enum { CPL_SHARE_BUFFERS = 4 };
 
 typedef struct cpl_slice {
     cpl_param param;
-    int64_t first, count; /* numbers of the parameter, as far as this process holds it */
+    int64_t first, count; /* numbers of the parameter in this process */
     int64_t own, n_own;   /* this rank's part: index of its first number, and its length */
     int64_t at;           /* offset of the part in the moments of the parameter */
 } cpl_slice;
@@ -41,11 +41,11 @@ typedef struct cpl_bucket {
 
 /* A pending bucket. */
 typedef struct cpl_share_buffer {
-    const cpl_bucket *bucket; /* NULL: none */
+    const cpl_bucket *bucket; /* NULL if no bucket is pending */
     cpl_params *set;          /* the set that is sent and receives the result */
-    bool is_sum;              /* gradients are summed; else parameters are gathered */
+    bool is_sum;              /* gradients are summed if true, otherwise parameters are gathered */
     cpl_pending pending;
-    float *out, *in; /* message sent, message received: the arena's memory of the host */
+    float *out, *in; /* message sent, message received: the arena's host memory */
 } cpl_share_buffer;
 
 typedef struct cpl_share {
@@ -65,15 +65,16 @@ typedef struct cpl_share {
     int next; /* the buffer to use next, with the oldest pending bucket */
 } cpl_share;
 
-/* Divides the parameters of this process over the mesh. `config`: the model with the experts of
- * this process; `compute`: the type in which products read them; `mesh`: must outlive the share,
- * NULL: one process. Before buckets are sent, only ranks and sizes of the mesh are read. A share
- * must not be moved in memory, since it points into itself. The caller frees it. CPL_ERR_MEMORY. */
+/* Divides the parameters of this process over the mesh. `config` is the model with the experts of
+ * this process, `compute` the type in which products read them. `mesh` is NULL for one process and
+ * must outlive the share. Before buckets are sent, only ranks and sizes of the mesh are read. A
+ * share must not be moved in memory, since it points into itself. The caller frees it. Returns
+ * CPL_ERR_MEMORY if memory is not available. */
 CPL_NODISCARD cpl_status cpl_share_init(cpl_share *share, const cpl_model_settings *config,
                                         cpl_mesh *mesh, cpl_dtype compute, bool overlap);
 void cpl_share_free(cpl_share *share);
 
-/* Takes from `arena` the memory of pending buckets; nothing for one process. */
+/* Takes from `arena` the memory of pending buckets. Takes no memory for one process. */
 void cpl_share_take_buffers(cpl_share *share, cpl_tensor_arena *arena);
 
 /* Takes a set of F32 tensors for this rank's parts, such as a moment. The parts of each parameter
@@ -81,17 +82,17 @@ void cpl_share_take_buffers(cpl_share *share, cpl_tensor_arena *arena);
 void cpl_share_take_parts(cpl_params *set, cpl_tensor_arena *arena, const cpl_share *share,
                           const cpl_model_settings *config);
 
-/* Takes memory for this rank's parts of divided masters; nothing if they are not divided. */
+/* Takes memory for this rank's parts of divided masters, if masters are divided. */
 void cpl_share_take_masters(cpl_share *share, cpl_tensor_arena *arena,
                             const cpl_model_settings *config);
 
-/* Views of this rank's part of a slice [n_own]: in a set of whole tensors, in a set of parts
- * (cpl_share_take_parts). */
+/* Return views of this rank's part of a slice [n_own]: in a set of whole tensors, or in a set of
+ * parts (cpl_share_take_parts). */
 cpl_tensor cpl_slice_of_whole(const cpl_slice *slice, cpl_params *set);
 cpl_tensor cpl_slice_of_parts(const cpl_slice *slice, cpl_params *set);
 
-/* A view of the F32 master of this rank's part of a slice, divided or not; `master`: the model's
- * masters. */
+/* Returns a view of the F32 master of this rank's part of a slice, divided or not. `master` holds
+ * the model's masters. */
 cpl_tensor cpl_share_master(cpl_share *share, const cpl_slice *slice, cpl_params *master);
 
 /* Copies this rank's parts of the model's masters, after they are drawn or loaded, to divided
@@ -110,7 +111,7 @@ void cpl_share_gather_masters(cpl_share *share, cpl_params *master);
  * Without overlap it also waits for the sums. */
 void cpl_share_start_sums(cpl_share *share, cpl_params *grads, int64_t ready);
 
-/* Waits for all sums. This rank's parts of the gradients then hold the sums over the ranks; the
+/* Waits for all sums. This rank's parts of the gradients then hold the sums over the ranks. The
  * other parts are undefined. */
 void cpl_share_finish_sums(cpl_share *share);
 
@@ -138,19 +139,19 @@ void cpl_share_add_squares(const cpl_share *share, cpl_params *grads, cpl_tensor
 void cpl_share_traffic(const cpl_share *share, cpl_params *compute, int64_t *gradients,
                        int64_t *parameters);
 
-/* Bytes that the processor reads and writes in a step to pack, sum and unpack gradients and
- * parameters. */
+/* Returns the bytes that the processor reads and writes in a step to pack, sum and unpack gradients
+ * and parameters. */
 int64_t cpl_share_copied(const cpl_share *share, cpl_params *compute);
 
 /* ---- saving and loading ---- */
 
-/* The rank that saves parameter `index` (cpl_params_at), or expert `expert` of the whole model (-1:
- * the parameter is not per expert). The rank holds the parameter; parameters are assigned in
- * turn. */
+/* Returns the rank that saves parameter `index` (cpl_params_at), or expert `expert` of the whole
+ * model (-1: the parameter is not per expert). The rank holds the parameter. Parameters are
+ * assigned in turn. */
 int cpl_share_writer(const cpl_share *share, int64_t index, int64_t expert);
 
-/* Sets `set`, F32, to whole tensors from the parts in `parts` (cpl_share_take_parts) of all ranks,
- * on every rank that holds the parameter. Collective. */
+/* Makes the whole F32 tensors of `set` from the parts in `parts` (cpl_share_take_parts) of all
+ * ranks, on every rank that holds the parameter. Collective. */
 void cpl_share_make_whole(cpl_share *share, cpl_params *set, cpl_params *parts);
 
 /* Sets `parts` to this rank's parts of the whole tensors in `set`. */

@@ -13,7 +13,7 @@ enum { N_SUMS = CPL_N_AUX_LOSSES };
 
 /* ---- the layout of the results ---- */
 
-/* Index of the first count of layer l. */
+/* Returns the index of the first count of layer l. */
 static int64_t counts_at(const cpl_model_settings *c, int64_t l)
 {
     return cpl_step_result_at(c->n_layers, 0) + l * c->n_experts;
@@ -38,7 +38,7 @@ static void take_pass(cpl_step *step, const cpl_model_settings *config)
     step->pass.moe_scratch.exchange = step->exchange;
 }
 
-/* Takes what the coupling loss of a step and its figures need. */
+/* Takes the memory of the coupling loss of a step and its figures. */
 static void take_coupling(cpl_step *step, const cpl_model_settings *c)
 {
     int64_t n = c->n_experts, d = c->d_model, layers = c->n_layers;
@@ -206,7 +206,7 @@ static cpl_step_tokens put_tokens(cpl_step *step, cpl_backend *be, const cpl_ste
     return t;
 }
 
-/* Runs micro-batch i forward. `again`: a later forward pass of the same tokens counts the signs. */
+/* Runs micro-batch i forward. With `again`, a later pass of the same tokens counts the signs. */
 static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                                int64_t i, bool again)
 {
@@ -231,8 +231,8 @@ static void count_ahead(cpl_step *step, cpl_model *model, const cpl_step_batch *
     cpl_balance_collect(&step->balance, model, step->world);
 }
 
-/* The weights of the auxiliary losses in a micro-batch. `parts`: number of micro-batches of all
- * ranks. */
+/* Returns the weights of the auxiliary losses in a micro-batch. `parts` is the number of
+ * micro-batches of all ranks. */
 static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings *z,
                                      const cpl_model_settings *c, int64_t parts)
 {
@@ -255,9 +255,9 @@ static void send_grads(void *ctx, int64_t layer)
     cpl_share_start_sums(s->share, s->grads, layer);
 }
 
-/* Adds losses and gradients of this rank's sequences, as their share of the mean over the batch.
- * `sends` not NULL: gradients are complete after the last micro-batch and are summed over the ranks
- * as soon as a layer is complete. */
+/* Adds losses and gradients of this rank's sequences, as their share of the mean over the batch. If
+ * `sends` is not NULL, gradients are complete after the last micro-batch and are summed over the
+ * ranks as soon as a layer is complete. */
 static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
                           const cpl_settings *settings, const cpl_step_batch *batch, sending *sends)
 {
@@ -286,8 +286,8 @@ static void micro_batches(cpl_step *step, cpl_model *model, cpl_params *grads,
 
 /* ---- losses that depend only on the weights ---- */
 
-/* Computes every loss that is a function of a layer's weights, with figures also those of weight 0.
- * The layers are divided over the ranks in turn. */
+/* Computes every loss that is a function of a layer's weights, with figures also losses of weight
+ * 0. The layers are divided over the ranks in turn. */
 static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *grads,
                           bool with_figures, cpl_metrics *m)
 {
@@ -305,7 +305,7 @@ static void weight_losses(const cpl_step *step, cpl_model *model, cpl_params *gr
     }
 }
 
-/* ---- the whole ---- */
+/* ---- the whole step ---- */
 
 /* Sums the counts of negative logits over the ranks. Only steps with figures need them, so other
  * steps send nothing. */
@@ -375,8 +375,8 @@ static void clear(cpl_metrics *m)
     memset(m->counts, 0, (size_t)(m->n_layers * m->n_experts) * sizeof *m->counts);
 }
 
-/* The weighted sum of the losses, in a fixed order with the coupling loss last, since the order
- * affects the last bit. */
+/* Returns the weighted sum of the losses, in a fixed order with the coupling loss last, since the
+ * order affects the last bit. */
 static double total(const cpl_metrics *m)
 {
     double sum = m->loss;
@@ -385,8 +385,8 @@ static double total(const cpl_metrics *m)
     return sum + m->aux[CPL_AUX_ERC].weight * m->aux[CPL_AUX_ERC].value;
 }
 
-/* A step that overlaps communication. Gradients that need no tokens come first, so that a layer's
- * gradients are complete, and can be sent, as soon as the last micro-batch has passed the layer. */
+/* Computes a step that overlaps communication. Gradients that need no tokens come first, so that a
+ * layer's gradients are complete, and are sent, when the last micro-batch has passed the layer. */
 static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool measure_erc,
                        cpl_metrics *m)
@@ -399,8 +399,8 @@ static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
     cpl_share_finish_sums(step->share);
 }
 
-/* A step without overlap. The coupling gradient comes last, since figures compare it with the sum
- * of all other gradients, with several ranks summed over the ranks. */
+/* Computes a step without overlap. The coupling gradient comes last, since figures compare it with
+ * the sum of all other gradients, with several ranks summed over the ranks. */
 static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *m)

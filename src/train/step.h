@@ -5,14 +5,14 @@
  *
  *             total = ce + sum over the losses of model/aux_losses.def of weight * loss
  *
- *         ce is the mean over all targets of the batch; balance is the mean over layers and over
- *         the spans of balance.scope (model/balance.h), z is the mean over layers and
- *         micro-batches; losses of weights only are means over layers; erc is the mean or the sum
+ *         ce is the mean over all targets of the batch. balance is the mean over layers and over
+ *         the spans of balance.scope (model/balance.h). z is the mean over layers and
+ *         micro-batches. Losses of weights only are means over layers. erc is the mean or the sum
  *         over the layers of erc.layers (erc.reduce). Losses and figures that need router rows are
  *         absent in a model without them (model/settings.h).
- * Ranks:  each rank has an equal part of the batch. Losses and figures are those of the whole
- *         batch, the same on all ranks. The gradient is a sum over the ranks, of which each rank
- *         gets its parts (share.h). */
+ * Ranks:  each rank has an equal part of the batch. Losses and figures cover the whole batch and
+ *         are equal on all ranks. The gradient is a sum over the ranks, of which each rank gets its
+ *         parts (share.h). */
 #ifndef CPL_TRAIN_STEP_H
 #define CPL_TRAIN_STEP_H
 
@@ -26,8 +26,8 @@
 /* This rank's tokens of one step, in arrays of the caller. */
 typedef struct cpl_step_batch {
     const int32_t *ids;       /* [B,S] */
-    const int32_t *target;    /* [B,S]; -1: no target */
-    const int32_t *doc_start; /* [B,S], or NULL: no document mask */
+    const int32_t *target;    /* [B,S]; -1 without a target */
+    const int32_t *doc_start; /* [B,S], or NULL without a document mask */
     int64_t n_sequences;      /* B, a multiple of micro */
     int64_t n_targets;        /* entries of target that are not -1 */
 } cpl_step_batch;
@@ -46,14 +46,14 @@ typedef struct cpl_step {
     cpl_pass pass;
     cpl_balance balance;
     cpl_tensor *M, *eps, *delta;     /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
-    cpl_tensor rows, drows;          /* [n,d] of one layer: router rows minus their mean; their
-                                    gradient */
+    cpl_tensor rows, drows;          /* [n,d] of one layer: router rows minus their mean, and the
+                                        gradient of these rows */
     cpl_coupling_outputs centred;    /* results for the centred rows of one layer, without noise */
     cpl_tensor gate_norm;            /* [n] |W_g^j|_F of the layer with the latest figures */
-    cpl_tensor gate_spectral;        /* [n] |W_g^j|_2 of that layer */
-    cpl_tensor own;                  /* [n] |R_i W_g^i| of that layer, for R or the centred rows */
+    cpl_tensor gate_spectral;        /* [n] |W_g^j|_2 of this layer */
+    cpl_tensor own;                  /* [n] |R_i W_g^i| of this layer, for R or the centred rows */
     cpl_tensor load;                 /* [n] assignments of a layer, for its biases */
-    float *host_load;                /* copy of load in the host's memory */
+    float *host_load;                /* copy of load in host memory */
     float ce_scale;                  /* factor of nll: 1 / targets of the batch of all ranks */
     cpl_tensor diagonal, violations; /* [n], [2,n] I32 of one coupling loss */
     cpl_tensor products;             /* [3] F64 of two gradients */
@@ -63,40 +63,40 @@ typedef struct cpl_step {
     bool has_delta;                  /* delta is given by the caller, not drawn */
     cpl_tensor_mark pass_mark;       /* the beginning of the pass in the arena */
     double *sums;                    /* [1 + 4 L, or n] figures that are summed over the ranks */
-    /* F64, read once at the end of the step. Sums over the micro-batches: nll [1], figures of each
-     * layer [L, ..], assignments [L,n], dots of the balance loss [L]. Then the sum of squares of
-     * the gradients [1]. */
+    /* F64, read once at the end of the step. First the sums over the micro-batches: nll [1],
+     * figures of each layer [L, ..], assignments [L,n], dots of the balance loss [L]. Then the sum
+     * of squares of the gradients [1]. */
     cpl_tensor results;
-    double *result;          /* copy of results in the host's memory */
+    double *result;          /* copy of results in host memory */
     cpl_share *share;        /* set by cpl_step_init; not owned */
-    cpl_mesh *mesh;          /* NULL: one process */
-    cpl_exchange *exchange;  /* exchange of tokens if experts are divided over ranks, else NULL;
-                                owned */
+    cpl_mesh *mesh;          /* NULL for one process */
+    cpl_exchange *exchange;  /* exchange of tokens if experts are divided over ranks, otherwise
+                                NULL; owned */
     cpl_group alone, *world; /* world: all ranks of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
                       int64_t micro);
 
-/* Takes the memory of a step. The backend's scratch must be reserved for cpl_step_work. `share` is
- * that of the optimizer, which must outlive the step; NULL: one process. */
+/* Takes the memory of a step. The backend's scratch must be reserved for cpl_step_work. `share`
+ * belongs to the optimizer, which must outlive the step. It is NULL for one process. */
 CPL_NODISCARD cpl_status cpl_step_init(cpl_step *step, cpl_backend *be,
                                        const cpl_settings *settings,
                                        const cpl_model_settings *config, int64_t micro,
                                        cpl_share *share);
 void cpl_step_free(cpl_step *step);
 
-/* The first known failure of a step: of the backend, the exchange or the group. */
+/* Returns the first known failure of a step: of the backend, the exchange or the group. */
 CPL_NODISCARD cpl_status cpl_step_status(const cpl_step *step);
 cpl_work cpl_step_work(const cpl_settings *settings, const cpl_model_settings *config,
                        int64_t micro);
 
 /* *Adds* the gradient of `total` to grads (with several ranks, to this rank's parts). Fills the
- * losses, loads and erc figures of `metrics`; metrics->step determines the noise and the schedule
- * of erc. With a share also sets grad_norm, the norm of all gradients, the same on every rank.
- * Without figures it waits once for the backend, at its end. `with_figures`: also fills
+ * losses, loads and erc figures of `metrics`. metrics->step determines the noise and the schedule
+ * of erc. With a share also sets grad_norm, the norm of all gradients, equal on all ranks. Without
+ * figures it waits once for the backend, at its end. `with_figures` also fills
  * metrics->layer[].figures and compares the coupling gradient with the other gradients, in the
- * memory of the activations. `measure_erc`: computes M and the loss even if its weight is 0. */
+ * memory of the activations. `measure_erc` computes M and the loss even if its weight is 0. */
 void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool with_figures,
                        bool measure_erc, cpl_metrics *metrics);
@@ -117,10 +117,10 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
 
 /* ---- for step.c only ---- */
 
-/* Indices of a layer's results: its auxiliary losses, then these. */
+/* Indices of a layer's results: its auxiliary losses, then the following results. */
 enum { CPL_STEP_ENTROPY = CPL_N_AUX_LOSSES, CPL_STEP_NEGATIVE, CPL_N_STEP_RESULTS };
 
-/* The index of a result of layer l in step->results; the result itself, [1] F64. */
+/* Returns the index of a result of layer l in step->results. The result itself is [1] F64. */
 static inline int64_t cpl_step_result_at(int64_t l, int which)
 {
     return 1 + l * CPL_N_STEP_RESULTS + which;
@@ -141,7 +141,7 @@ void cpl_step_coupling_measure(cpl_tensor_arena *arena, const cpl_settings *sett
 
 /* *Adds* the gradient of the coupling loss to grads, after all other gradients of the step, or,
  * without figures, before them. Fills erc, erc_weight, erc_alpha and the layers' figures of
- * `metrics`. Arguments as cpl_step_gradient. Figures overwrite the activations. */
+ * `metrics`. The arguments are as in cpl_step_gradient. Figures overwrite the activations. */
 void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, bool with_figures, bool measure_erc,
                        cpl_metrics *metrics);

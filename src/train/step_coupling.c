@@ -1,4 +1,4 @@
-/* step_coupling.c - the coupling loss of one optimizer step, over all layers; see step.h. */
+/* step_coupling.c - the coupling loss of one optimizer step, over all layers. See step.h. */
 #include "train/step.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ typedef struct job {
     bool figures;
 } job;
 
-/* Computes layer l's loss, and the gradient of `weight` times it. */
+/* Computes layer l's loss, and its gradient times `weight`. */
 static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_expert_weights dw)
 {
     const cpl_step *step     = j->step;
@@ -119,8 +119,8 @@ static void multiply(const job *j, double sums[3], int64_t l, const compared *c)
     cpl_group_sum_f64(j->step->world, sums, 3);
 }
 
-/* Compares the gradient of the coupling loss with that of all other losses: ratio of norms,
- * cosine. */
+/* Compares the gradient of the coupling loss with the gradient of all other losses: ratio of norms
+ * and cosine. */
 static void compare(const job *j, double *ratio, double *cosine, int64_t l, const compared *c)
 {
     double sums[3];
@@ -291,21 +291,21 @@ static void one_layer(const job *j, int64_t l, double weight)
     if (j->figures) fill_figures(j, l);
 }
 
-/* Computes the loss of every layer of erc.layers; with figures or a measurement also that of other
- * layers, without weight. */
+/* Computes the loss of every layer of erc.layers. With figures or a measurement also computes the
+ * loss of other layers, without weight. */
 static void all_layers(const job *j, bool measure)
 {
     cpl_aux_metrics *erc = &j->m->aux[CPL_AUX_ERC];
     for (int64_t l = 0; l < j->m->n_layers; l++) {
         const bool has                  = cpl_erc_layer_enabled(&j->settings->losses.erc, l);
-        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* stays if not computed */
+        j->m->layer[l].aux[CPL_AUX_ERC] = NAN; /* remains NAN if the loss is not computed */
         if (!has && !j->figures && !measure) continue;
         one_layer(j, l, has ? erc->weight * j->share : 0);
         j->m->layer[l].aux[CPL_AUX_ERC] = 0;
     }
 }
 
-/* The factor of one layer in the loss: 1 / number of layers with the loss, or 1. */
+/* Returns the factor of one layer in the loss: 1 / number of layers with the loss, or 1. */
 static double share_of(const cpl_erc_settings *erc, int64_t n_layers)
 {
     return erc->reduce == CPL_ERC_MEAN ? 1.0 / (double)cpl_erc_n_layers(erc, n_layers) : 1.0;

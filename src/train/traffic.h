@@ -1,8 +1,8 @@
 /* traffic.h - predicts the messages of a rank in one optimizer step, by the formulas of
  * docs/scale.md.
  *
- * Room:   train. Exact. Does not include the exchange of tokens, whose number depends on the router
- *         (model/exchange.h). */
+ * Room:   train. The prediction is exact. It excludes the exchange of tokens, whose number depends
+ *         on the router (model/exchange.h). */
 #ifndef CPL_TRAIN_TRAFFIC_H
 #define CPL_TRAIN_TRAFFIC_H
 
@@ -20,8 +20,8 @@ typedef struct cpl_step_traffic {
     cpl_sent figures;    /* losses, loads, norm, agreement */
 } cpl_step_traffic;
 
-/* Sets `out` for this rank of the share's mesh, of which only ranks and sizes are read. `config`:
- * the model with the experts of this rank; `compute`: cpl_model.compute. */
+/* Sets `out` for this rank of the share's mesh, of which only ranks and sizes are read. `config` is
+ * the model with the experts of this rank, `compute` is cpl_model.compute. */
 void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *settings,
                          const cpl_model_settings *config, const cpl_share *share,
                          cpl_params *compute);

@@ -86,7 +86,7 @@ static int64_t sequences_of(const cpl_settings *s)
     return s->data.batch_tokens / s->data.seq_len;
 }
 
-/* Number of sequences of one rank's part of the batch. */
+/* Returns the number of sequences of one rank's part of the batch. */
 static int64_t own_sequences(const cpl_trainer *t)
 {
     return sequences_of(t->settings) / t->world->size;
@@ -138,8 +138,8 @@ static cpl_status allocate(cpl_trainer *t, int64_t positions)
 
 /* ---- initial weights ---- */
 
-/* The rank that writes a parameter. With several ranks, whole tensors lie in the gradients' memory,
- * which is unused between steps. */
+/* Returns the rank that writes a parameter. With several ranks, whole tensors lie in the gradients'
+ * memory, which is unused between steps. */
 static int writer_of(void *ctx, int64_t index, const cpl_param *param, int64_t expert)
 {
     const cpl_trainer *t = ctx;
@@ -152,8 +152,8 @@ static cpl_params *moments_of(cpl_trainer *t, cpl_saved_set which)
     return which == CPL_SAVED_M ? &t->optimizer.m : &t->optimizer.v;
 }
 
-/* The set that holds `which` for saving and loading. A parameter without gradient has no parts; its
- * moments are zero. */
+/* Returns the set that holds `which` for saving and loading. A parameter without gradient has no
+ * parts and its moments are zero. */
 static cpl_params *room_for(void *ctx, cpl_saved_set which)
 {
     cpl_trainer *t = ctx;
@@ -315,7 +315,7 @@ done:
     return status;
 }
 
-/* Rank 0 opens the folder, of a new or a resumed run, and checks its content; other ranks set the
+/* Rank 0 opens the folder, of a new or a resumed run, and checks its content. Other ranks set the
  * path. */
 static cpl_status open_folder(cpl_trainer *t, const cpl_train_job *job)
 {
@@ -379,7 +379,7 @@ static cpl_status finish_settings(cpl_trainer *t, const cpl_train_job *job, bool
     return CPL_OK;
 }
 
-/* Rank 0 copies the tokenizer of the model into the run; then the others use the copy. */
+/* Rank 0 copies the tokenizer of the model into the run. The other ranks then use the copy. */
 static cpl_status keep_tokenizer(cpl_trainer *t, const cpl_hf *from)
 {
     const bool leads = cpl_trainer_leads(t);
@@ -391,8 +391,8 @@ static cpl_status keep_tokenizer(cpl_trainer *t, const cpl_hf *from)
     return CPL_OK;
 }
 
-/* All checks come before the run's folder is made and documents are encoded, except that of a
- * vocabulary size that only the token shards determine. */
+/* Opens the run's folder and the data. All checks come before the folder is made and documents are
+ * encoded, except the check of a vocabulary size that only the token shards determine. */
 static cpl_status open_run_and_data(cpl_trainer *t, const cpl_train_job *job, const cpl_hf *from)
 {
     cpl_data_settings *d = &t->settings->data;
@@ -433,7 +433,7 @@ static cpl_status begin(cpl_trainer *t, const cpl_train_job *job, cpl_hf **from)
                      t->backend.compute == CPL_BF16 ? "bf16" : "f32");
     t->pace.window.n_threads    = t->backend.n_threads;
     t->pace.window.n_processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return cpl_cpu_start(t->backend.n_threads); /* before anything is written */
+    return cpl_cpu_start(t->backend.n_threads); /* before any file is written */
 }
 
 /* Sets the experts of this rank. */
@@ -500,8 +500,8 @@ void cpl_trainer_close(cpl_trainer *t)
     t->run.lock = -1;
 }
 
-/* The state that a checkpoint holds besides the tensors. NULL if memory is not available or the
- * settings cannot be written. */
+/* Returns the state that a checkpoint holds besides the tensors. Returns NULL if memory is not
+ * available or the settings cannot be written. */
 static json_t *state_of(const cpl_trainer *t)
 {
     json_t *settings = NULL;
@@ -518,7 +518,8 @@ static json_t *state_of(const cpl_trainer *t)
                      t->made_with);
 }
 
-/* Syncs the metrics first, so that a checkpoint is never newer than the metrics on the disk. */
+/* Makes the state of a checkpoint. Syncs the metrics first, so that a checkpoint is never newer
+ * than the metrics on the disk. */
 static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
 {
     CPL_TRY(cpl_run_sync(&t->run));
@@ -526,8 +527,8 @@ static cpl_status prepare_state(const cpl_trainer *t, json_t **state)
     return *state ? CPL_OK : CPL_FAIL(CPL_ERR_MEMORY, "out of memory for the trainer's state");
 }
 
-/* Writes the choices of the device's libraries so far to RUN/algorithms.json. They are not part of
- * the checkpoint, since a resumed run has used fewer shapes. */
+/* Writes the choices of the device's libraries so far to RUN/algorithms.json. The choices are not
+ * part of the checkpoint, since a resumed run has used fewer shapes. */
 static cpl_status write_algorithms(cpl_trainer *t)
 {
     cpl_backend *be = &t->backend;

@@ -13,7 +13,7 @@ typedef enum cpl_dtype_choice { CPL_DTYPE_AUTO, CPL_DTYPE_F32, CPL_DTYPE_BF16 } 
 
 typedef enum cpl_recompute { CPL_RECOMPUTE_NONE, CPL_RECOMPUTE_NORMS } cpl_recompute;
 
-/* The type for a value of compute.dtype or compute.activations; auto is cpl_dtype_fastest. */
+/* Returns the type for compute.dtype or compute.activations. auto gives cpl_dtype_fastest. */
 static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
 {
     return choice == CPL_DTYPE_AUTO   ? cpl_dtype_fastest
@@ -21,7 +21,7 @@ static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
                                       : CPL_F32;
 }
 
-/* cpl_train_settings and so on: one struct for each section of run.def. */
+/* One struct for each section of run.def, such as cpl_train_settings. */
 #define CPL_RUN_SECTION(name, ...)                typedef struct cpl_##name##_settings {
 #define CPL_RUN_SETTING(section, name, kind, ...) cpl_field_##kind name;
 #define CPL_RUN_END(name)                                                                          \
@@ -29,7 +29,7 @@ static inline cpl_dtype cpl_dtype_chosen(cpl_field_CHOICE choice)
     cpl_##name##_settings;
 #include "train/config/run.def"
 
-/* Every section, as the configuration file of a run has them. */
+/* All sections of a run's configuration file. */
 typedef struct cpl_settings {
     cpl_model_settings model;
     cpl_data_settings data;
@@ -47,8 +47,8 @@ typedef struct cpl_settings {
 #define CPL_RUN_SETTING(...)  +1
 enum {
     CPL_N_SECTIONS = CPL_N_AUX_LOSSES + 8, /* model data train compute dist checkpoint eval log */
-    CPL_N_SETTINGS = 0                     /* settings of all sections: the size of an array
-                                              `given` */
+    CPL_N_SETTINGS = 0                     /* number of settings of all sections: the size of an
+                                              array `given` */
 #include "data/data.def"
 #include "model/aux_losses.def"
 #include "model/model.def"
