@@ -26,7 +26,7 @@ static cpl_status make_room(cpl_document_losses *l, int64_t count)
     return CPL_OK;
 }
 
-/* The name as UTF-8, which JSON requires; paths may be other bytes. */
+/* Returns the name as UTF-8, which JSON requires. Paths may contain other bytes. */
 static char *well_formed(const char *name)
 {
     cpl_text whole = {0};

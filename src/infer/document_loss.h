@@ -17,15 +17,15 @@ typedef struct cpl_document_loss {
 } cpl_document_loss;
 
 typedef struct cpl_document_losses {
-    int64_t step;              /* step of the checkpoint; -1: not a checkpoint */
+    int64_t step;              /* step of the checkpoint; -1 for another model */
     int64_t window;            /* predictions of a window */
     int64_t stride, n_sources; /* stride of the reader, number of sources of the texts */
     cpl_document_loss *at;
     int64_t count;
 } cpl_document_losses;
 
-/* Scores every document of `texts`, in their order, with an open reader. CPL_ERR_INPUT if a loss is
- * not finite, naming the document. On failure `losses` is empty. */
+/* Scores every document of `texts`, in their order, with an open reader. Returns CPL_ERR_INPUT if a
+ * loss is not finite, naming the document. On failure `losses` is empty. */
 CPL_NODISCARD cpl_status cpl_document_losses_measure(cpl_document_losses *losses,
                                                      cpl_reader *reader, const cpl_texts *texts);
 

@@ -88,7 +88,7 @@ static cpl_status check_ids(const cpl_generator *g, const int32_t *ids, int64_t 
                     (long long)count, (long long)g->length, (long long)g->capacity);
 }
 
-/* Runs one pass over at most `chunk` tokens. `last`: computes the logits of the next token. */
+/* Runs one pass over at most `chunk` tokens. If `last`, computes the logits of the next token. */
 static void feed_chunk(cpl_generator *g, const int32_t *ids, int64_t count, bool last)
 {
     cpl_pass pass;

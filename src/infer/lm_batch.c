@@ -125,7 +125,7 @@ static cpl_status score_group(void *ctx, cpl_lm_batch_group *g)
                                     .id       = one->ids[k]};
     }
     CPL_TRY(cpl_lm_batch_run(g));
-    /* Sums in the order of the tokens, so that a sum does not depend on the group. */
+    /* The sum is in the order of the tokens, so that it does not depend on the group. */
     for (int64_t i = 0; i < g->n_picks; i++)
         s->requests[g->index[g->picks[i].sequence]].log_prob += g->picks[i].log_prob;
     for (int64_t i = 0; s->done && i < g->n; i++) CPL_TRY(s->done(s->ctx, g->index[i]));
@@ -228,7 +228,7 @@ static cpl_status read_prompts(continuing *c, cpl_lm_batch_group *g)
     return CPL_OK;
 }
 
-/* Feeds one token of every live continuation, into rows first_row ..., and picks the next. */
+/* Feeds one token of every live continuation, into rows first_row ..., and picks the next token. */
 static cpl_status step(continuing *c, cpl_lm_batch_group *g, int64_t first_row)
 {
     cpl_lm_batch *a = g->a;

@@ -22,7 +22,7 @@ cpl_status cpl_lm_batch_more_keys(cpl_lm_batch *a, int64_t count, int32_t **at)
     return CPL_OK;
 }
 
-/* Copies the first `count` numbers of a list to the tensor `whole` and returns that part of it. */
+/* Copies the first `count` numbers of a list to the tensor `whole` and returns a view of them. */
 static cpl_tensor put_list(cpl_lm_batch *a, cpl_tensor whole, const void *list, int64_t count)
 {
     const cpl_tensor part = cpl_tensor_range(whole, 0, count);
@@ -78,8 +78,8 @@ void cpl_lm_batch_rows(const cpl_lm_batch_group *g, const cpl_node *node, int64_
     }
 }
 
-/* Appends tokens `from` ... `to - 1` of the tree, all of one node, to the list, which has
- * `count`. */
+/* Appends tokens `from` ... `to - 1` of the tree, all of one node, to the list, which has `count`
+ * tokens. */
 static cpl_status put_tokens(cpl_lm_batch_group *g, const cpl_node *node, int64_t from, int64_t to,
                              int64_t count, cpl_segment *segment)
 {
@@ -244,7 +244,8 @@ cpl_status cpl_lm_batch_run(cpl_lm_batch_group *g)
 
 /* ---- division into groups ---- */
 
-/* The end of the group that begins at order[first]: as many sequences as fit into the cache. */
+/* Returns the end of the group that begins at order[first]: all sequences that fit into the
+ * cache. */
 static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64_t first)
 {
     int64_t rows = 0, at = first;
@@ -258,8 +259,8 @@ static int64_t group_end(const cpl_lm_batch_plan *p, const int64_t *order, int64
     return at;
 }
 
-/* The number of tokens of the common prefix of a group, order [n], that are in the cache, without
- * tokens that every sequence must feed anyway. Sets *first_row to the row after them. */
+/* Returns the number of tokens of the common prefix of a group, order [n], that are in the cache,
+ * without tokens that every sequence must feed anyway. Sets *first_row to the next row. */
 static int64_t shared_tokens(const cpl_lm_batch_plan *p, const int64_t *order, int64_t n,
                              int64_t *first_row)
 {

@@ -107,7 +107,7 @@ void cpl_reader_close(cpl_reader *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Number of sequences of a batch whose longest sequence has `length` tokens. */
+/* Returns the number of sequences of a batch whose longest sequence has `length` tokens. */
 static int64_t rows_of(const cpl_reader *r, int64_t length)
 {
     int64_t rows = r->batch_tokens / length;
@@ -136,7 +136,7 @@ cpl_status cpl_reader_load(cpl_reader *r)
 
 /* ---- reading ---- */
 
-/* The state of one reading. */
+/* The state of one pass over the texts. */
 typedef struct work {
     cpl_reader *reader;
     const cpl_texts *texts;
@@ -162,7 +162,7 @@ static void take_layer(void *ctx, int64_t layer, const cpl_moe_kept *kept)
         w->status = w->callbacks->layer(w->callbacks->ctx, &w->batch, layer, kept);
 }
 
-/* Number of windows of the batch that begins at `at`; the first window is the longest. */
+/* Returns the number of windows of the batch that begins at `at`. The first is the longest. */
 static int64_t count_rows(const work *w, int64_t at)
 {
     int64_t rows = rows_of(w->reader, w->windows[at].length), left = w->n_windows - at;
@@ -250,7 +250,7 @@ static cpl_status read_batch(work *w, int64_t at, int64_t rows)
 /* ---- division over ranks ---- */
 
 /* Checks the values that determine the batches and must be equal on all ranks. `status` is this
- * rank's so far. Collective. */
+ * rank's status so far. Collective. */
 static cpl_status check_ranks(const cpl_reader *r, const cpl_texts *texts, cpl_status status)
 {
     uint64_t weights = 0, bytes = 0, config = 0;
@@ -293,7 +293,7 @@ static cpl_status take_all(work *w, const cpl_gathered *all, int size)
     return CPL_OK;
 }
 
-/* Ends a round: exchanges the texts of all batches. `status` is this rank's in the round. */
+/* Ends a round: exchanges the texts of all batches. `status` is this rank's status in the round. */
 static cpl_status share_texts(work *w, cpl_status status)
 {
     cpl_group *group = w->reader->group;

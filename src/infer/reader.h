@@ -1,13 +1,13 @@
 /* reader.h - runs a model over texts, in batches of windows.
  *
- * Room:    infer. Does not change weights. Callbacks get every layer of every batch, then its
- * losses. Ranks:   batches are divided in rounds, one batch per rank. `layer` and `scored` run on
- * the rank that
- *          reads the batch and append their results to its text. `take` gets the texts of all
+ * Room:    infer. Does not change weights. The callbacks are called with every layer of every
+ *          batch, then with the batch's losses.
+ * Ranks:   batches are divided in rounds, one batch per rank. `layer` and `scored` run on the rank
+ *          that reads the batch and append their results to its text. `take` gets the texts of all
  *          batches, in order, on every rank, so that sums have the bits of one process.
  * Model:   any model that cpl_hf_open opens.
- * Results: a prediction depends on the rest of its batch only by rounding: sequences do not see
- *          each other, and padding is at the end. */
+ * Results: a prediction depends on the rest of its batch only by rounding: sequences do not attend
+ *          to each other, and padding is at the end. */
 #ifndef CPL_INFER_READER_H
 #define CPL_INFER_READER_H
 
@@ -17,16 +17,16 @@
 #include "tensor/backend/backend.h"
 
 typedef struct cpl_reader_options {
-    const char *tokenizer;      /* a path; NULL: the tokenizer.json of the model's folder */
-    const char *tokenizer_flag; /* flag that names a tokenizer, for error messages; NULL: none */
-    int64_t window;       /* predictions of a window; 0: data.seq_len of the run that contains the
-                              model, else 1024 or the model's context if shorter */
-    int64_t stride;       /* new predictions of a window after the first (texts.h); 0: all */
-    int64_t batch_tokens; /* tokens of a batch, at least one window; 0: 4096 */
-    const char *device;   /* a value of compute.device (tensor/backend/backend.h); NULL: auto */
+    const char *tokenizer;      /* a path; NULL means the tokenizer.json of the model's folder */
+    const char *tokenizer_flag; /* flag that names a tokenizer, for error messages; may be NULL */
+    int64_t window;       /* predictions of a window; 0 means data.seq_len of the run that contains
+                             the model, otherwise 1024 or the model's context if shorter */
+    int64_t stride;       /* new predictions of a window after the first (texts.h); 0 means all */
+    int64_t batch_tokens; /* tokens of a batch, at least one window; 0 means 4096 */
+    const char *device;   /* a value of compute.device (tensor/backend/backend.h); NULL is auto */
     cpl_dtype compute;    /* type of products, as for cpl_backend_open; CPL_F32 is 0 */
-    int n_threads;        /* 0: one per processor */
-    cpl_group *group;     /* ranks that divide the batches; NULL: one process */
+    int n_threads;        /* 0 means one thread per processor */
+    cpl_group *group;     /* ranks that divide the batches; NULL for one process */
 } cpl_reader_options;
 
 typedef struct cpl_reader {
@@ -36,24 +36,24 @@ typedef struct cpl_reader {
     cpl_model model; /* points to `be`, so a reader must not be moved in memory */
     bool loaded;
     int64_t window, stride, batch_tokens;
-    int64_t eos;  /* eos of the model, else of the tokenizer; -1: none */
-    int64_t step; /* number of a folder step-NNNNNN; -1: another name */
+    int64_t eos;  /* eos of the model, otherwise of the tokenizer; -1 if neither has it */
+    int64_t step; /* number of a folder step-NNNNNN; -1 for another name */
     cpl_group *group;
 } cpl_reader;
 
-/* Reads configuration and tokenizer, but no weights. CPL_ERR_INPUT for a missing tokenizer, a
- * tokenizer or an end-of-text id with ids beyond the model's vocabulary, a window longer than the
+/* Reads configuration and tokenizer, but no weights. Returns CPL_ERR_INPUT for a missing tokenizer,
+ * a tokenizer or an end-of-text id with ids beyond the model's vocabulary, a window longer than the
  * context, a stride longer than the window. On failure the reader is closed. */
 CPL_NODISCARD cpl_status cpl_reader_open(cpl_reader *reader, const char *model_dir,
                                          const cpl_reader_options *options, const cpl_log *log);
 
-/* Loads the weights; does nothing if they are loaded. CPL_ERR_MEMORY also if the
- * prediction exceeds the memory. cpl_reader_read calls it. */
+/* Loads the weights. Does nothing if they are loaded. Returns CPL_ERR_MEMORY also if the prediction
+ * exceeds the memory. cpl_reader_read calls it. */
 CPL_NODISCARD cpl_status cpl_reader_load(cpl_reader *reader);
 void cpl_reader_unload(cpl_reader *reader); /* frees the weights, which can be loaded again */
 void cpl_reader_close(cpl_reader *reader);  /* does nothing if all zero */
 
-/* The number NNNNNN of a folder's path that ends in step-NNNNNN; -1 for another path. */
+/* Returns the number NNNNNN of a folder's path that ends in step-NNNNNN, or -1 for another path. */
 int64_t cpl_reader_step(const char *folder);
 
 /* One batch of windows. Position r * length + k is prediction k of row r. */
@@ -67,7 +67,7 @@ typedef struct cpl_reader_batch {
     cpl_text *text; /* the argument of `take`, initially empty; multiple of 8 bytes at the end */
 } cpl_reader_batch;
 
-/* The callbacks of a reading. `layer` and `scored` may be NULL; without `scored` no loss is
+/* The callbacks of a reading. `layer` and `scored` may be NULL. Without `scored` no loss is
  * computed. `layer` is called from cpl_pass.on_layer (model.h). `take` gets the text of one batch,
  * aligned to 8 bytes. A failure of a callback ends the reading. */
 typedef struct cpl_reader_callbacks {
@@ -79,7 +79,7 @@ typedef struct cpl_reader_callbacks {
 } cpl_reader_callbacks;
 
 /* Runs the model over all texts once. With a group it is collective: a failure of one rank is a
- * failure of all, and CPL_ERR_INPUT if model, texts or number of threads differ between ranks. */
+ * failure of all. Returns CPL_ERR_INPUT if model, texts or threads differ between ranks. */
 CPL_NODISCARD cpl_status cpl_reader_read(cpl_reader *reader, const cpl_texts *texts,
                                          const cpl_reader_callbacks *callbacks);
 

@@ -242,7 +242,7 @@ static int by_length(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* The window whose new predictions begin at `at` in a document with `all` predictions. */
+/* Returns the window whose new predictions begin at `at` in a document with `all` predictions. */
 static cpl_window window_at(int64_t document, int64_t at, int64_t all, int64_t length,
                             int64_t stride)
 {
