@@ -102,7 +102,7 @@ static cpl_status start(cpl_alive *a, cpl_alive_lost_fn *on_lost, void *ctx)
     return CPL_OK;
 }
 
-/* Checks the limit of open files: rank 0 needs one for every other rank. */
+/* Checks the limit of open files: rank 0 needs one file for every other rank. */
 static cpl_status check_open_files(int size)
 {
     struct rlimit most;
@@ -142,7 +142,7 @@ cpl_status cpl_alive_listen(cpl_alive **out, char address[CPL_ALIVE_ADDRESS], in
     return CPL_OK;
 }
 
-/* Waits for rank 0's welcome. False if the connection ends, or at the time `until`. */
+/* Waits for rank 0's welcome. Returns false if the connection ends, or at the time `until`. */
 static bool wait_for_welcome(const cpl_alive *a, cpl_alive_link *link, double until)
 {
     cpl_alive_message message;
@@ -160,7 +160,7 @@ static bool wait_for_welcome(const cpl_alive *a, cpl_alive_link *link, double un
            strcmp(message.text, a->where.token + CPL_ALIVE_TOKEN / 2) == 0;
 }
 
-/* Connects to address `which` of rank 0 and joins, before the time `until`: rank 0 drops a
+/* Connects to address `which` of rank 0 and joins, before the time `until`. Rank 0 drops a
  * connection that joins later than HANDSHAKE_S. */
 static bool join(cpl_alive *a, int which, double until)
 {
@@ -188,7 +188,7 @@ static bool join(cpl_alive *a, int which, double until)
 static cpl_status reach(cpl_alive *a)
 {
     const double until = cpl_seconds_now() + a->timeout_s;
-    /* Limits each attempt, so that every address is tried even if earlier ones do not answer. */
+    /* Limits each attempt, so that all addresses are tried even if one does not answer. */
     const double attempt = fmin(ATTEMPT_S, a->timeout_s / fmax(1, a->where.count));
     char ips[CPL_ALIVE_ADDRESS];
     size_t length = 0;
@@ -230,8 +230,8 @@ cpl_status cpl_alive_connect(cpl_alive **out, const char *address, int rank, int
     return CPL_OK;
 }
 
-/* Waits for a change, at most until the time `until`. False at that time. The caller holds the
- * lock. */
+/* Waits for a change, at most until the time `until`. Returns false at `until`. The caller holds
+ * the lock. */
 static bool wait_for_change(cpl_alive *a, double until)
 {
     struct timespec at = {.tv_sec = (time_t)until, .tv_nsec = (long)(1e9 * (until - floor(until)))};

@@ -76,7 +76,7 @@ static void close_keeping_errno(int fd)
     errno = error;
 }
 
-/* FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/ */
+/* Returns the checksum FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/. */
 static uint32_t checksum(const char *text)
 {
     uint32_t hash = 2166136261u;
@@ -86,7 +86,7 @@ static uint32_t checksum(const char *text)
 
 void cpl_alive_address_write(char *text, size_t bytes, const cpl_alive_address *address)
 {
-    char *body    = text + 9; /* follows eight digits of the checksum and a space */
+    char *body    = text + 9; /* text after eight digits of the checksum and a space */
     size_t room   = bytes - 9;
     size_t length = (size_t)snprintf(body, room, "%s %s %d %ld %s", MARK, address->token,
                                      address->port, address->process, address->host);
@@ -129,7 +129,7 @@ cpl_status cpl_alive_address_read(cpl_alive_address *address, const char *text)
     return CPL_OK;
 }
 
-/* A socket of `family` bound to any address and a free port, or -1. */
+/* Returns a socket of `family` bound to any address and a free port, or -1. */
 static int bind_anywhere(int family)
 {
     const struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
@@ -156,7 +156,7 @@ int cpl_alive_address_listen(cpl_alive_address *address)
         close_keeping_errno(fd);
         return -1;
     }
-    address->port = ntohs(bound.sin6_port); /* the port is at the same place for IPv4 */
+    address->port = ntohs(bound.sin6_port); /* the port has the same offset for IPv4 */
     return fd;
 }
 
@@ -171,8 +171,8 @@ bool cpl_alive_address_ready(int fd, short events, double until)
     }
 }
 
-/* Waits until the connection is made, at most until the time `until`. False, with errno, if it is
- * not. */
+/* Waits until the connection is made, at most until the time `until`. Otherwise returns false, with
+ * errno. */
 static bool connects(int fd, const struct addrinfo *to, double until)
 {
     int error       = 0;

@@ -174,8 +174,8 @@ static void read_link(cpl_alive *a, cpl_alive_link *link)
 
 /* ---- connections ---- */
 
-/* A link for one more connection. If none is free, closes the oldest connection that has not sent
- * the token. */
+/* Returns a link for one more connection. If no link is free, closes the oldest connection that has
+ * not sent the token. */
 static cpl_alive_link *take_link(cpl_alive *a)
 {
     cpl_alive_link *oldest = NULL;
@@ -240,7 +240,7 @@ static void receive(cpl_alive *a)
 
 /* Records the loss of ranks that sent nothing for too long before the time `asked`. `asked` is
  * before the last poll, so that messages that had arrived have been read. The connections stay
- * open, so that a stopped rank that continues reads that it is lost. */
+ * open, so that a stopped rank that continues receives the announcement. */
 static void lose_silent_ranks(cpl_alive *a, double asked)
 {
     char reason[64];
@@ -255,8 +255,8 @@ static void lose_silent_ranks(cpl_alive *a, double asked)
     }
 }
 
-/* If this process itself did not run for a while, restarts the timeouts of the other ranks, which
- * may have been suspended with it. */
+/* Restarts the timeouts of the other ranks if this process itself did not run for a while, since
+ * the other ranks may have been suspended with it. */
 static void restart_timeouts(cpl_alive *a, double asked)
 {
     double gap = asked - a->looked;
@@ -291,7 +291,7 @@ static void say_farewell(cpl_alive *a)
         if (a->links[i].fd >= 0) cpl_alive_link_push(&a->links[i], CPL_ALIVE_FAREWELL, a->rank, "");
 }
 
-/* Sends pending messages. Returns whether a connection is open. A rank that leaves shuts down its
+/* Sends pending messages. Returns whether a connection is open. A rank that closes shuts down its
  * half and waits for the other end, since closing with unread bytes would discard messages in
  * transit. */
 static bool flush(cpl_alive *a)

@@ -87,7 +87,7 @@ cpl_status cpl_gather_to_first(cpl_gathered *all, cpl_group *g, cpl_status statu
 
 /* ---- values ---- */
 
-/* The value as text, from malloc. NULL if the value is NULL or memory is not available. */
+/* Returns the value as text, from malloc. NULL if the value is NULL or memory is not available. */
 static char *text_of(const json_t *value)
 {
     if (json_is_string(value)) return strdup(json_string_value(value));
@@ -117,7 +117,7 @@ static cpl_status compare(const json_t *own, const json_t *first)
     return CPL_OK;
 }
 
-/* Compares `own` with the first text, that of rank 0. */
+/* Compares `own` with the first text, which is rank 0's. */
 static cpl_status compare_first(const json_t *own, const cpl_gathered *all)
 {
     json_t *first     = json_loadb(all->bytes, (size_t)all->length[0], 0, NULL);

@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
-static const double spin_seconds = 2e-4; /* time of a wait before it sleeps between polls */
+static const double spin_seconds = 2e-4; /* seconds of a wait without sleep between polls */
 static const long sleep_ns       = 50000;
 
 /* Seconds added to the limit of a wait, on rank 0 and on other ranks. Heartbeats then find a
@@ -17,7 +17,7 @@ static const long sleep_ns       = 50000;
  * ranks. */
 static const double later_seconds = 2, others_later_seconds = 3;
 
-enum { TWO_STEP_FACTOR = 8 }; /* a sum of fewer numbers than this times the ranks takes one step */
+enum { TWO_STEP_FACTOR = 8 }; /* bound of numbers per rank below which a sum takes one step */
 
 /* ---- groups ---- */
 
@@ -113,7 +113,7 @@ static void describe_late(const cpl_ranks *ranks, char sentence[1024])
              names[0] ? names : "a rank", ranks->limit, ranks->where);
 }
 
-/* 1: complete, 0: not complete, -1: failed. After 1 and -1 the request is freed. */
+/* Returns 1 if complete, 0 if not, -1 if failed. After 1 and -1 the request is freed. */
 static int poll_request(cpl_pending *p)
 {
     const cpl_group *g = p->group;
@@ -129,8 +129,8 @@ static int poll_request(cpl_pending *p)
     return done;
 }
 
-/* out = the sum of the parts of all ranks, in the order of the ranks; `parts` holds those of other
- * ranks. */
+/* Sets out to the sum of the parts of all ranks, in the order of the ranks. `parts` holds the parts
+ * of other ranks. */
 static void add_parts(const cpl_pending *p)
 {
     enum { BLOCK = 2048 };
@@ -188,7 +188,7 @@ void cpl_group_finish(cpl_pending *p)
 
 /* ---- starting ---- */
 
-/* places [size] = the offsets of pieces with these counts. Returns the sum of the counts. */
+/* Sets places [size] to the offsets of pieces with these counts. Returns the sum of the counts. */
 static int64_t line_up(int64_t *places, const int64_t *counts, int size)
 {
     int64_t at = 0;
@@ -199,7 +199,7 @@ static int64_t line_up(int64_t *places, const int64_t *counts, int size)
     return at;
 }
 
-/* The largest power of two up to 8 that divides all counts. */
+/* Returns the largest power of two up to 8 that divides all counts. */
 static int64_t common_unit(const int64_t *bytes, int size)
 {
     int64_t bits = 8;
@@ -274,7 +274,7 @@ void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const 
     start_gather(p, g, CPL_ALL_GATHER, recv, send, bytes);
 }
 
-/* This rank's own part is not sent: add_parts reads it in place. */
+/* Starts the exchange. This rank's own part is not sent: add_parts reads it in place. */
 void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const float *in,
                                const int64_t *count, float *parts)
 {
@@ -341,8 +341,8 @@ void cpl_group_barrier(cpl_group *g)
 
 /* ---- sums ---- */
 
-/* Memory for one sum, valid until the next sum. NULL, with the failure recorded, if memory is not
- * available. */
+/* Returns memory for one sum, valid until the next sum. If memory is not available, returns NULL
+ * and records the failure. */
 static void *scratch_of(cpl_ranks *ranks, size_t bytes)
 {
     if (bytes <= ranks->scratch_bytes) return ranks->scratch;
@@ -363,7 +363,7 @@ static int64_t bytes_of(number type)
     return type == F32 || type == I32 ? 4 : 8;
 }
 
-/* x [count] = the sum of `n` consecutive arrays, in their order. */
+/* Sets x [count] to the sum of `n` consecutive arrays, in their order. */
 static void add_all(void *x, const void *all, int n, int64_t count, number type)
 {
     memcpy(x, all, (size_t)(count * bytes_of(type)));
@@ -382,7 +382,7 @@ static void add_all(void *x, const void *all, int n, int64_t count, number type)
     }
 }
 
-/* A sum in one step: every rank gets all arrays and adds them. */
+/* Computes a sum in one step: every rank gets all arrays and adds them. */
 static void sum_at_once(cpl_group *g, char *x, int64_t count, number type, char *all)
 {
     cpl_pending p;
@@ -393,8 +393,8 @@ static void sum_at_once(cpl_group *g, char *x, int64_t count, number type, char 
     add_all(x, all, g->size, count, type);
 }
 
-/* A sum in two steps: rank r adds part r of all arrays; then every rank gets the sums of all
- * parts. */
+/* Computes a sum in two steps: rank r adds part r of all arrays, then every rank gets the sums of
+ * all parts. */
 static void sum_in_parts(cpl_group *g, char *x, int64_t count, number type, char *scratch)
 {
     const int64_t each = (count + g->size - 1) / g->size, unit = bytes_of(type);
@@ -463,7 +463,8 @@ void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count)
 
 /* ---- agreement ---- */
 
-/* The lowest rank with a nonzero code, and that code. -1 if no rank has one, or after a failure. */
+/* Returns the lowest rank with a nonzero code, and sets *code to the code. Returns -1 if all codes
+ * are 0, or after a failure. */
 static int first_failure(cpl_group *g, int64_t *code)
 {
     int64_t *bytes = g->counts + 3 * g->size;

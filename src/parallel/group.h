@@ -7,8 +7,8 @@
  *           f32 in f32. The result depends on the numbers and the size only, not on the MPI library
  *           or on threads.
  * Order:    all ranks call the collectives of one group in the same order, with counts that agree.
- *           Non-blocking collectives may be finished in any order. Until then the caller must
- *           not change or read the buffers; arrays of counts are read at the start only.
+ *           Non-blocking collectives may be finished in any order. Until then the caller must not
+ *           change or read the buffers. Arrays of counts are read at the start only.
  * Failure:  collectives return nothing. The first failure of a process (a rank is lost, MPI failed)
  *           is recorded for all of its groups. Later collectives only set their results to zero.
  *           cpl_group_status returns the failure.
@@ -51,22 +51,22 @@ typedef struct cpl_traffic {
 typedef struct cpl_ranks {
     cpl_status status; /* the first failure of this process */
     char sentence[1024];
-    bool agreed; /* cpl_group_agree has returned a failure on all ranks, which then all end */
+    bool agreed; /* cpl_group_agree has returned a failure on all ranks; every rank then ends */
     cpl_traffic traffic[CPL_N_COLLECTIVES];
-    /* Polled while waiting: true, with a message, if a rank is lost (parallel/alive.h). NULL:
-     * losses are not detected. */
+    /* Polled while waiting. Returns true, with a message, if a rank is lost (parallel/alive.h). If
+     * NULL, losses are not detected. */
     bool (*lost)(void *ctx, char sentence[1024]);
-    /* Callbacks for cpl_group_expect (parallel/alive.h), NULL if there are none. `began` is called
-     * at every collective that this rank begins, `begins_anew` where all ranks restart the count.
-     * `late` sets the names of ranks that have begun fewer. */
+    /* Callbacks for cpl_group_expect (parallel/alive.h), which may be NULL. `began` is called at
+     * every collective that this rank begins, `begins_anew` where all ranks restart the count.
+     * `late` sets the names of ranks that have begun fewer collectives. */
     void (*began)(void *ctx);
     void (*begins_anew)(void *ctx);
     void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
     void *ctx;
-    double limit,
-        patience;      /* limit of a wait in seconds, as set and with the addition; 0: no limit */
-    const char *where; /* "in a step", for the error message */
-    void *scratch;     /* memory of the sums; grows to the largest, freed by cpl_ranks_free */
+    double limit, patience; /* limit of a wait in seconds, as set and with the addition; 0: no
+                               limit */
+    const char *where;      /* "in a step", for the error message */
+    void *scratch;          /* memory of the sums; grows to the largest, freed by cpl_ranks_free */
     size_t scratch_bytes;
 } cpl_ranks;
 
@@ -80,7 +80,7 @@ typedef struct cpl_group {
 /* A collective that has been started. It must stay at its address until it is finished. */
 typedef struct cpl_pending {
     cpl_group *group;
-    void *request; /* NULL: nothing to wait for */
+    void *request; /* NULL if no wait is needed */
     cpl_collective kind;
     float *out; /* for sum_parts: finishing sets it to the sum of own and parts */
     const float *own, *parts;
@@ -89,38 +89,39 @@ typedef struct cpl_pending {
     size_t received_bytes;
 } cpl_pending;
 
-/* The group of one rank. */
+/* Returns the group of one rank. */
 cpl_group cpl_group_self(void);
 
 /* Sets `group` to all ranks of `transport` and takes ownership of `transport`. `ranks` must outlive
- * the group. CPL_ERR_MEMORY. */
+ * the group. Returns CPL_ERR_MEMORY if memory is not available. */
 CPL_NODISCARD cpl_status cpl_group_of(cpl_group *group, cpl_transport transport, cpl_ranks *ranks);
 
 /* Sets `part` to the ranks of `group` with the same `color`, in the same order, as MPI_Comm_split
- * does. Collective. CPL_ERR_DEVICE if MPI fails, CPL_ERR_MEMORY, as cpl_group_status. */
+ * does. Collective. Returns CPL_ERR_DEVICE if MPI fails, CPL_ERR_MEMORY, or an error of
+ * cpl_group_status. */
 CPL_NODISCARD cpl_status cpl_group_split(cpl_group *part, cpl_group *group, int color);
 
 /* Closes the transport. All collectives of the group must be finished. All ranks must call it, or
- * none. */
+ * no rank. */
 void cpl_group_close(cpl_group *group);
-void cpl_ranks_free(cpl_ranks *ranks); /* call after all of its groups are closed */
+void cpl_ranks_free(cpl_ranks *ranks); /* called after all groups of `ranks` are closed */
 
 /* Records the last error, of `status`, as the failure of this process, unless a failure is recorded
- * already. For a rank that cannot take part in the collectives that other ranks call; they wait for
- * it until it ends (parallel/alive.h). */
+ * already. For a rank that cannot take part in the collectives that other ranks call. The other
+ * ranks wait until it ends (parallel/alive.h). */
 void cpl_group_fail(cpl_group *group, cpl_status status);
 
-/* The first failure of this process, with its message as the last error: CPL_ERR_IO if a rank is
- * lost, CPL_ERR_DEVICE if MPI failed, CPL_ERR_MEMORY. */
+/* Returns the first failure of this process, with its message as the last error: CPL_ERR_IO if a
+ * rank is lost, CPL_ERR_DEVICE if MPI failed, or CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_group_status(const cpl_group *group);
 
 /* ---- moving bytes ---- */
 
-/* Starts an all-gather: recv = the bytes of all ranks, in the order of the ranks. Rank r sends
- * bytes[r] bytes; bytes [size] must be the same on all ranks (MPI_Iallgatherv). */
+/* Starts an all-gather: sets recv to the bytes of all ranks, in the order of the ranks. Rank r
+ * sends bytes[r] bytes. bytes [size] must be equal on all ranks (MPI_Iallgatherv). */
 void cpl_group_start_all_gather(cpl_pending *p, cpl_group *g, void *recv, const void *send,
                                 const int64_t *bytes);
-/* A blocking all-gather. */
+/* Runs a blocking all-gather. */
 void cpl_group_all_gather(cpl_group *g, void *recv, const void *send, const int64_t *bytes);
 
 /* Sends piece r of `send` to rank r and receives piece r of `recv` from rank r. Pieces are
@@ -135,35 +136,35 @@ void cpl_group_barrier(cpl_group *g);
 
 /* ---- sums ---- */
 
-/* Starts a reduce-scatter. `in` has a part of count[r] numbers for every rank r; out [count[rank]]
- * = the sum over the ranks of the parts for this rank. out may be this rank's part of `in`. parts
- * is scratch of the caller, (size - 1) count[rank] numbers, in use until the collective is
- * finished. */
+/* Starts a reduce-scatter. `in` has a part of count[r] numbers for every rank r. Sets out
+ * [count[rank]] to the sum over the ranks of the parts for this rank. out may be this rank's part
+ * of `in`. `parts` is scratch of the caller, (size - 1) count[rank] numbers, in use until the
+ * collective is finished. */
 void cpl_group_start_sum_parts(cpl_pending *p, cpl_group *g, float *out, const float *in,
                                const int64_t *count, float *parts);
-/* All-reduce: x [count] becomes the sum over the ranks, with the same bits on all ranks. */
+/* Runs an all-reduce: x [count] becomes the sum over the ranks, with the same bits on all ranks. */
 void cpl_group_sum_f64(cpl_group *g, double *x, int64_t count);
 void cpl_group_sum_f32(cpl_group *g, float *x, int64_t count);
 void cpl_group_sum_i32(cpl_group *g, int32_t *x, int64_t count);
 void cpl_group_sum_i64(cpl_group *g, int64_t *x, int64_t count);
 
-/* Bytes that rank `rank` of `size` sends in an all-reduce of `count` numbers of `unit` bytes. */
+/* Returns the bytes that rank `rank` of `size` sends to sum `count` numbers of `unit` bytes. */
 int64_t cpl_group_sum_bytes(int size, int rank, int64_t count, int64_t unit);
 
 /* ---- agreement ---- */
 
 /* Combines the status of all ranks. All ranks return CPL_OK, or the failure of the lowest rank that
- * failed, with the message "rank 2: ..." (without "rank 2: " on rank 2 itself), or as
+ * failed, with the message "rank 2: ..." (without "rank 2: " on rank 2 itself), or the error of
  * cpl_group_status. Collective. */
 CPL_NODISCARD cpl_status cpl_group_agree(cpl_group *group, cpl_status status);
 
-/* Limits the wait in every later collective to `seconds` (plus 2 or 3); 0: no limit. From here on
- * all ranks must call the same collectives. A wait that takes longer fails with CPL_ERR_DEVICE and
- * the names of the ranks that hang (cpl_alive_late). Time in which this process does not run is not
- * counted. `where`, such as "in a step", is not copied. */
+/* Limits the wait in every later collective to `seconds` (plus 2 or 3). 0 means no limit. From here
+ * on all ranks must call the same collectives. A wait that takes longer fails with CPL_ERR_DEVICE
+ * and the names of the ranks that hang (cpl_alive_late). Time in which this process does not run is
+ * not counted. `where`, such as "in a step", is not copied. */
 void cpl_group_expect(cpl_group *group, double seconds, const char *where);
 
-/* cpl_group_agree with the limit of cpl_group_expect, and without a limit afterwards. */
+/* Runs cpl_group_agree with the limit of cpl_group_expect, and without a limit afterwards. */
 CPL_NODISCARD cpl_status cpl_group_agree_within(cpl_group *group, cpl_status status, double seconds,
                                                 const char *where);
 

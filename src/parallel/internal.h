@@ -22,7 +22,7 @@ enum {
     CPL_ALIVE_TOKEN = 32, /* hexadecimal digits: ranks send the first half, rank 0 the second */
     CPL_ALIVE_HOST  = 64, /* bytes of a host's name */
     CPL_ALIVE_IP    = 45, /* bytes of a numeric address */
-    CPL_ALIVE_IPS   = 14, /* addresses of a host; further ones are ignored */
+    CPL_ALIVE_IPS   = 14, /* maximum number of addresses of a host; the others are ignored */
 };
 
 typedef struct cpl_alive_address {
@@ -30,17 +30,17 @@ typedef struct cpl_alive_address {
     int port;
     long process;
     char host[CPL_ALIVE_HOST + 1];
-    char ip[CPL_ALIVE_IPS + 2][CPL_ALIVE_IP + 1]; /* includes two of loopback */
+    char ip[CPL_ALIVE_IPS + 2][CPL_ALIVE_IP + 1]; /* includes two loopback addresses */
     int count;
 } cpl_alive_address;
 
-/* Sets host and process to those of the caller. A byte of the host's name that is not a letter,
- * digit, '.', '-' or '_' becomes '_'. */
+/* Sets host and process to the caller's. A byte of the host's name that is not a letter, digit,
+ * '.', '-' or '_' becomes '_'. */
 void cpl_alive_address_self(cpl_alive_address *address);
 
 /* Sets every field but the port: host and process of the caller, a random token, and the addresses
- * of all interfaces that are up, without loopback and IPv6 link-local ones. CPL_ERR_IO if random
- * bytes or the list of interfaces are not available. */
+ * of all interfaces that are up, without loopback and IPv6 link-local addresses. Returns CPL_ERR_IO
+ * if random bytes or the list of interfaces are not available. */
 CPL_NODISCARD cpl_status cpl_alive_address_here(cpl_alive_address *address);
 
 /* Writes `address` with a checksum to `text`, which has room for `bytes`, the NUL included
@@ -48,19 +48,19 @@ CPL_NODISCARD cpl_status cpl_alive_address_here(cpl_alive_address *address);
 void cpl_alive_address_write(char *text, size_t bytes, const cpl_alive_address *address);
 
 /* Sets `address` from a text that may have any content. If the caller runs on the host of the text,
- * loopback addresses come first. CPL_ERR_INPUT if the checksum or the form is wrong. */
+ * loopback addresses come first. Returns CPL_ERR_INPUT if the checksum or the form is wrong. */
 CPL_NODISCARD cpl_status cpl_alive_address_read(cpl_alive_address *address, const char *text);
 
-/* A non-blocking socket that listens on all interfaces, for IPv6 and IPv4, or for IPv4 if the
- * system has no IPv6. -1, with errno, on failure. Sets the port. Owned by the caller. */
+/* Returns a non-blocking socket that listens on all interfaces, for IPv6 and IPv4, or for IPv4 if
+ * the system has no IPv6. Returns -1, with errno, on failure. Sets the port. The caller owns it. */
 int cpl_alive_address_listen(cpl_alive_address *address);
 
-/* Waits until `fd` is ready for `events` of poll(2). False at the time `until` (seconds, as
+/* Waits until `fd` is ready for `events` of poll(2). Returns false at the time `until` (seconds, as
  * cpl_seconds_now). */
 bool cpl_alive_address_ready(int fd, short events, double until);
 
-/* A connected, non-blocking socket to ip[which]; -1 with errno if it is not connected before the
- * time `until` (seconds, as cpl_seconds_now). Owned by the caller. */
+/* Returns a connected, non-blocking socket to ip[which], or -1 with errno if it is not connected
+ * before the time `until` (seconds, as cpl_seconds_now). The caller owns the socket. */
 int cpl_alive_address_dial(const cpl_alive_address *address, int which, double until);
 
 /* ---- alive_link.c: one connection between rank 0 and another rank, and the messages on it ---- */
@@ -90,7 +90,7 @@ typedef enum cpl_alive_stage {
 } cpl_alive_stage;
 
 typedef struct cpl_alive_link {
-    int fd; /* -1: closed */
+    int fd; /* -1 if closed */
     cpl_alive_stage stage;
     int rank; /* rank, process and host of the other end: set from stage KNOWN on */
     long process;
@@ -111,12 +111,12 @@ void cpl_alive_link_push(cpl_alive_link *link, cpl_alive_kind kind, int rank, co
 /* Sends as many queued bytes as the system accepts. cpl_alive_link_fill reports errors. */
 void cpl_alive_link_flush(cpl_alive_link *link);
 
-/* Receives available bytes, at most one buffer, without waiting. False if the connection has
- * ended. */
+/* Receives available bytes, at most one buffer, without waiting. Returns false if the connection
+ * has ended. */
 CPL_NODISCARD bool cpl_alive_link_fill(cpl_alive_link *link);
 
-/* Takes the next whole message from the received bytes. 1: taken, 0: not complete, -1: the bytes
- * are not a message. */
+/* Takes the next whole message from the received bytes. Returns 1 if a message is taken, 0 if it is
+ * not complete, -1 if the bytes are not a message. */
 CPL_NODISCARD int cpl_alive_link_take(cpl_alive_link *link, cpl_alive_message *message);
 
 /* ---- alive_thread.c: the thread, and its state shared with alive.c ---- */
@@ -137,8 +137,8 @@ struct cpl_alive {
     cpl_alive_address self;  /* host and process of this rank */
     int listener, wake;      /* sockets; wake is an eventfd; -1 if not open */
     /* (n_links); on rank 0 links of ranks and of other programs, mixed. The thread owns them. It
-     * changes fd and stage under the lock, since other threads read these and the other fields of
-     * joined links under the lock. */
+     * changes fd and stage under the lock, since other threads read all fields of joined links
+     * under the lock. */
     cpl_alive_link *links;
     struct pollfd *polled; /* (2 + n_links) */
     int n_links;
@@ -164,7 +164,7 @@ struct cpl_alive {
     _Atomic int64_t own_count, own_waits;
 };
 
-/* "rank 3 (host node07, process 4711)". */
+/* Writes "rank 3 (host node07, process 4711)" to `name`. */
 void cpl_alive_name(char name[CPL_ALIVE_NAME], int rank, const char *host, long process);
 
 void cpl_alive_lock(cpl_alive *a);
@@ -173,11 +173,11 @@ void cpl_alive_unlock(cpl_alive *a);
 /* Wakes the thread if it waits in poll. */
 void cpl_alive_wake(cpl_alive *a);
 
-/* Records that `rank` was lost; later losses are ignored. `reported`: this rank reports itself. */
+/* Records that `rank` was lost. Later losses are ignored. `reported` is this rank's own report. */
 void cpl_alive_lose(cpl_alive *a, int rank, const char *sentence, bool reported);
 
-/* The function of the thread; `alive` is a cpl_alive. It receives messages, detects and announces a
- * loss, and sends, until it may leave. */
+/* Runs the thread. `alive` is a cpl_alive. It receives messages, detects and announces a loss, and
+ * sends, until it may end. */
 void *cpl_alive_watch(void *alive);
 
 #endif /* CPL_PARALLEL_INTERNAL_H */

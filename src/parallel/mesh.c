@@ -29,7 +29,7 @@ cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parall
     mesh->world = *world;
     CPL_TRY_DONE(cpl_mesh_check(world->size, expert_parallel, n_experts));
     status = cpl_group_split(&mesh->experts, &mesh->world, world->rank / e);
-    CPL_TRY_DONE(cpl_group_agree(&mesh->world, status)); /* all ranks split again, or none */
+    CPL_TRY_DONE(cpl_group_agree(&mesh->world, status)); /* all ranks split again, or no rank */
     CPL_TRY_DONE(cpl_group_split(&mesh->replicas, &mesh->world, world->rank % e));
     mesh->n_local      = n_experts / e;
     mesh->first_expert = mesh->experts.rank * mesh->n_local;

@@ -8,7 +8,7 @@
  *            experts   the E ranks that together hold all experts, n / E each, and exchange tokens.
  *                      Every rank reads different sequences.
  *            replicas  the R / E ranks that hold the same experts.
- *            world     all ranks. Parameters other than the experts are the same on each. */
+ *            world     all ranks. Parameters other than the experts are equal on all ranks. */
 #ifndef CPL_PARALLEL_MESH_H
 #define CPL_PARALLEL_MESH_H
 
@@ -20,15 +20,15 @@ typedef struct cpl_mesh {
     int64_t first_expert, n_local; /* this rank holds these n_local experts of every layer */
 } cpl_mesh;
 
-/* The mesh of one process, which holds all n experts. */
+/* Returns the mesh of one process, which holds all n experts. */
 cpl_mesh cpl_mesh_self(int64_t n_experts);
 
-/* CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number of
- * ranks and n. */
+/* Returns CPL_ERR_INPUT, with all three numbers, if expert_parallel does not divide both the number
+ * of ranks and n. */
 CPL_NODISCARD cpl_status cpl_mesh_check(int64_t ranks, int64_t expert_parallel, int64_t n_experts);
 
-/* Sets the mesh of this rank. `world` must outlive it. Collective. CPL_ERR_INPUT as cpl_mesh_check,
- * else as cpl_group_split. */
+/* Sets the mesh of this rank. `world` must outlive it. Collective. Returns CPL_ERR_INPUT like
+ * cpl_mesh_check, or an error of cpl_group_split. */
 CPL_NODISCARD cpl_status cpl_mesh_init(cpl_mesh *mesh, cpl_group *world, int64_t expert_parallel,
                                        int64_t n_experts);
 /* Closes `experts` and `replicas`, not `world`. */

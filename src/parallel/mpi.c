@@ -14,7 +14,7 @@
 typedef struct launcher {
     const char *size, *rank; /* variables */
     const char *name;        /* name for error messages */
-    const char *module;      /* the MPI module that it needs; NULL: any */
+    const char *module;      /* the MPI module that it needs; NULL if any module works */
 } launcher;
 
 static const launcher launchers[] = {
@@ -77,8 +77,8 @@ static int parent_of(int process)
     return parent;
 }
 
-/* The parent, or with MPICH the parent's parent: a process stands between its mpirun and the
- * ranks. */
+/* Returns the parent, or with MPICH the parent's parent: a process stands between MPICH's mpirun
+ * and the ranks. */
 int cpl_mpi_launcher_process(void)
 {
     if (!cpl_mpi_is_mpirun()) return 0;
@@ -96,7 +96,7 @@ void cpl_mpi_abandon(int exit_code)
 
 /* ---- the module ---- */
 
-/* Finds the file of module `name`, which may be a path. False if no such file exists. */
+/* Finds the file of module `name`, which may be a path. Returns false if it does not exist. */
 static bool find(char path[CPL_MODULE_PATH], const char *name)
 {
     char file[NAME_MAX];
@@ -108,7 +108,7 @@ static bool find(char path[CPL_MODULE_PATH], const char *name)
     return cpl_module_find(path, file);
 }
 
-/* Chooses the module for the launcher: the user's choice, else the launcher's own, else any. */
+/* Chooses the module: the user's choice, otherwise the launcher's own, otherwise any module. */
 static cpl_status choose_module(char path[CPL_MODULE_PATH], const launcher *by)
 {
     const char *given = getenv("COUPLET_MPI");
@@ -131,7 +131,7 @@ static cpl_status choose_module(char path[CPL_MODULE_PATH], const launcher *by)
 
 static cpl_status load(const char *path)
 {
-    /* RTLD_GLOBAL, since MPI libraries load plugins that look up their symbols globally. */
+    /* RTLD_GLOBAL lets plugins that MPI libraries load find their symbols. */
     void *file = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!file) return CPL_FAIL(CPL_ERR_INPUT, "%s cannot be loaded: %s", path, dlerror());
     loaded = dlsym(file, "cpl_mpi_module_entry");

@@ -6,7 +6,7 @@
  *           collectives are pending, a thread of this module tests them a few thousand times a
  *           second: most MPI libraries move data only within calls, and the program may be
  *           computing. A rank that waits tests by itself.
- * Sums:     group.h computes all sums; MPI computes none. */
+ * Sums:     group.h computes all sums. MPI only moves bytes. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -95,8 +95,8 @@ typedef struct communicator {
     int rank, size;
 } communicator;
 
-/* A new request in the list, with room for `ints` numbers and with the type of `unit` bytes. NULL
- * if memory is not available. */
+/* Returns a new request in the list, with room for `ints` numbers and with the type of `unit`
+ * bytes, or NULL if memory is not available. */
 static request *new_request(int ints, int64_t unit)
 {
     request *r = calloc(1, sizeof *r + (size_t)ints * sizeof *r->ints);
@@ -117,7 +117,7 @@ static request *new_request(int ints, int64_t unit)
     return r;
 }
 
-/* ints [2, size] = counts and offsets. False if they are too large for MPI's int. */
+/* Sets ints [2, size] to counts and offsets. Returns false if they are too large for MPI's int. */
 static bool fill(int *ints, cpl_message_parts pieces, int size)
 {
     for (int i = 0; i < size; i++) {
@@ -131,7 +131,7 @@ static bool fill(int *ints, cpl_message_parts pieces, int size)
     return true;
 }
 
-/* The result of a collective: the request, or NULL if `code` is an error. */
+/* Returns the result of a collective: the request, or NULL if `code` is an error. */
 static request *begun(request *r, int code)
 {
     if (!went_wrong(code)) {
@@ -219,8 +219,8 @@ static int test(void *ctx, void *which)
     return done;
 }
 
-/* The process is about to end and frees the request's buffers. No further call of MPI is made,
- * since it might write to them. The request stays in the list. */
+/* Abandons a request when the process is about to end and frees the request's buffers. No further
+ * call of MPI is made, since a call might write to the buffers. The request stays in the list. */
 static void abandon(void *ctx, void *which)
 {
     (void)ctx;
@@ -234,7 +234,7 @@ static void abandon(void *ctx, void *which)
 
 static const cpl_transport_ops operations;
 
-/* Makes a transport that owns `comm`. False, with a message, if memory is not available. */
+/* Makes a transport that owns `comm`. Returns false, with a message, if memory is not available. */
 static bool transport_of(MPI_Comm comm, cpl_transport *out)
 {
     communicator *c = calloc(1, sizeof *c);
@@ -250,7 +250,7 @@ static bool transport_of(MPI_Comm comm, cpl_transport *out)
     return true;
 }
 
-/* A blocking MPI_Comm_split, during which the thread waits for the lock. */
+/* Runs a blocking MPI_Comm_split, during which the thread waits for the lock. */
 static int split(void *ctx, int color, cpl_transport *part)
 {
     const communicator *c = ctx;
@@ -293,7 +293,7 @@ static bool start_thread(void)
     return made;
 }
 
-/* Counts the ranks that share memory with this one. */
+/* Counts the ranks that share memory with this rank. */
 static bool count_local(int *local)
 {
     MPI_Comm machine;

@@ -3,19 +3,19 @@
  *
  * Room:  parallel. Includes no other header of the library: an MPI module is compiled from this
  *        header and <mpi.h> only. Other code uses group.h.
- * Names: a piece is the bytes that one rank sends to another. Counts and offsets are in units of
- *        `unit` bytes, so that MPI's counts of 32 bits suffice for large messages.
+ * Names: a piece is the bytes that one rank sends to another rank. Counts and offsets are in units
+ *        of `unit` bytes, so that MPI's counts of 32 bits suffice for large messages.
  * Rules: a collective returns at once with a request, or NULL if it failed. All ranks call the
- *        collectives of a transport in the same order. The caller must
- *        not use `recv` and `send` until test reports that the request is complete; it may reuse
- *        the arrays of counts and offsets after the call. Requests complete in any order. */
+ *        collectives of a transport in the same order. The caller must not use `recv` and `send`
+ *        until test reports that the request is complete. It may reuse the arrays of counts and
+ *        offsets after the call. Requests complete in any order. */
 #ifndef CPL_PARALLEL_TRANSPORT_H
 #define CPL_PARALLEL_TRANSPORT_H
 
 #include <stdint.h>
 
-/* [size] each: the number of units of each rank's piece, and their offset in the buffer. A rank's
- * piece for itself is moved as well. Pieces to be sent may overlap. */
+/* [size] each: the number of units of each rank's piece, and the piece's offset in the buffer. A
+ * rank's piece for itself is moved as well. Pieces to be sent may overlap. */
 typedef struct cpl_message_parts {
     const int64_t *count, *at;
 } cpl_message_parts;
@@ -31,16 +31,16 @@ typedef struct cpl_transport_ops {
                         int64_t count, int64_t unit);
     /* Copies `count` units from rank `root` to all ranks. */
     void *(*broadcast)(void *ctx, void *data, int64_t count, int64_t unit, int root);
-    /* 1: the request is complete and freed. 0: not complete. -1: the request failed and is
-     * freed. */
+    /* Returns 1 if the request is complete and freed, 0 if it is not complete, -1 if it failed and
+     * is freed. */
     int (*test)(void *ctx, void *request);
     /* Frees a request that will not complete, because a rank is lost. */
     void (*abandon)(void *ctx, void *request);
-    /* A transport of the ranks with the same `color`, ordered by their ranks here. Collective and
-     * blocking. 0 if it failed. */
+    /* Sets `part` to a transport of the ranks with the same `color`, ordered by their ranks here.
+     * Collective and blocking. Returns 0 if it failed. */
     int (*split)(void *ctx, int color, cpl_transport *part);
     void (*close)(void *ctx); /* frees ctx */
-    /* The message of the failure, owned by ctx. */
+    /* Returns the message of the failure, owned by ctx. */
     const char *(*failure)(void *ctx);
 } cpl_transport_ops;
 
