@@ -28,7 +28,7 @@ static bool encode_halves(cpl_format format, unsigned char *out, const float *in
     return finite;
 }
 
-/* The scale, then the 32 integers. */
+/* Encodes a block: the scale, then the 32 integers. */
 static bool encode_q8_block(unsigned char *out, const float *in)
 {
     float largest = 0;

@@ -33,7 +33,7 @@ static inline bool cpl_erc_has_hidden(cpl_erc_activation a)
 }
 
 /* A part of the loss: rows [i0,i1) and columns (experts) [j0,j1) of M. Loss and gradient are sums
- * over such parts; the part with both ranges [0,n) is the whole loss. Tensors of weights and of
+ * over the parts. The part with both ranges [0,n) is the whole loss. Tensors of weights and of
  * their gradients hold the experts j0 ... j1-1. Tensors that the activation does not use are
  * none. */
 typedef struct cpl_erc_job {
@@ -44,11 +44,11 @@ typedef struct cpl_erc_job {
     double weight; /* factor of the loss in the gradients */
 
     cpl_tensor R;              /* [n,d] */
-    cpl_tensor delta;          /* [n,d]; none: 1 */
+    cpl_tensor delta;          /* [n,d], or none for 1 */
     cpl_tensor gate, up, down; /* [j1-j0,D,d], [j1-j0,D,d], [j1-j0,d,D]; F32 or BF16 */
 
-    cpl_tensor dR;                /* [n,d] *adds*; none: not requested */
-    cpl_tensor dgate, dup, ddown; /* F32 *add*; none: not requested */
+    cpl_tensor dR;                /* [n,d] *adds*, or none if not requested */
+    cpl_tensor dgate, dup, ddown; /* F32 *add*, or none if not requested */
     cpl_tensor M;                 /* [n,n] or none; only entries of this part are set */
     cpl_tensor loss; /* [1] F64 *adds* the part's loss, divided by n^2, without `weight` */
 
@@ -61,12 +61,12 @@ typedef struct cpl_erc_job {
 /* Between the first and the last phase of a job the caller may use only operations without scratch:
  * get, put, fill, copy, add. */
 typedef struct cpl_erc_ops {
-    /* eps [n] = min over j != i of |R_i - R_j| / (2 |R_i|); 0 for a zero row, for n = 1, and
-     * exactly 0 if two rows are equal (differences are formed, not products). NaN anywhere in R
-     * makes eps of all other rows NaN. */
+    /* Sets eps [n] to min over j != i of |R_i - R_j| / (2 |R_i|). eps is 0 for a zero row, for n =
+     * 1, and exactly 0 if two rows are equal (differences are formed, not products). NaN anywhere
+     * in R makes eps of all other rows NaN. */
     void (*nearest)(struct cpl_backend *be, cpl_tensor eps, cpl_tensor R);
 
-    /* delta [n,d] = 1 + eps_i (2 U - 1), U = uniform(key, (draw n + i) d + k) in [0,1). */
+    /* Sets delta [n,d] to 1 + eps_i (2 U - 1), U = uniform(key, (draw n + i) d + k) in [0,1). */
     void (*noise)(struct cpl_backend *be, cpl_tensor delta, cpl_tensor eps, cpl_rng_key key,
                   uint64_t draw);
 
@@ -74,17 +74,17 @@ typedef struct cpl_erc_ops {
      * gradient is requested, phase 1 computes all of M. */
     void (*diagonals)(struct cpl_backend *be, cpl_erc_job job);
 
-    /* Phase 2 reads diagonal[n]. It sets M, loss and violations: counts of rows cover only the
-     * columns of this part, counts of columns outside j0..j1-1 are 0. It adds the gradient of
-     * every pair i != j. The caller sums violations over the parts before phase 3. */
+    /* Phase 2 reads diagonal[n]. It sets M, loss and violations. Counts of rows cover only the
+     * columns of this part. Counts of columns outside j0..j1-1 are 0. It adds the gradient of every
+     * pair i != j. The caller sums violations over the parts before phase 3. */
     void (*sweep)(struct cpl_backend *be, cpl_erc_job job);
 
     /* Phase 3 reads violations[2,n]. It adds the gradient of the diagonal of experts j0..j1-1, and
      * dR. The weights must be unchanged since phase 1. */
     void (*add_diagonal)(struct cpl_backend *be, cpl_erc_job job);
 
-    /* All phases in one call, for j0 = 0 and j1 = n. The results equal those of the three phases
-     * up to the order of sums. Experts without an active hinge are read only once. */
+    /* Runs all phases in one call, for j0 = 0 and j1 = n. The results equal the results of the
+     * three phases up to the order of sums. Experts without an active hinge are read only once. */
     void (*run_local)(struct cpl_backend *be, cpl_erc_job job);
 } cpl_erc_ops;
 

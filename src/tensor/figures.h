@@ -1,14 +1,14 @@
-/* figures.h - how well a router and its experts agree, in numbers (docs/method.md 5).
+/* figures.h - the figures of the agreement of a router and its experts (docs/method.md 5).
  *
- * Room:   tensor; one operation of ops.h fills the struct, whose fields are the rows of
+ * Room:   tensor. One operation of ops.h fills the struct, whose fields are the rows of
  *         coupling_figures.def.
  * Rows:   the loss makes its proxies from the router rows R or, with erc.proxy, from the centred
  *         rows. eps, M and kappa use the rows of the loss. lambda always uses R, without noise. The
  *         centred figures always use the centred rows, without noise: adding one vector to all rows
  *         of R changes neither softmax routing nor these figures.
  * Names:  R [n,d] router rows, R~ proxies, W_j the D x d gate of expert j, M [n,n] the coupling
- *         matrix. kappa_ij = M_ij / (|R_i| |W_j|_F), free of the scale of the weights; 0 where a
- *         norm is 0.
+ *         matrix. kappa_ij = M_ij / (|R_i| |W_j|_F), independent of the scale of the weights and 0
+ *         where a norm is 0.
  *
  *             m_diagonal, m_off_diagonal      means of M; off: 0 for n = 1
  *             active_rows, active_columns     share of the n (n-1) hinges with a gradient, M >=
@@ -21,9 +21,10 @@
  *             zero_rows                       number of router rows that are zero
  *             noise_bound_share               eps_i over the exact bound (docs/method.md 5.1), mean
  *                                             over the rows whose exact bound is positive and
- *             finite router_norm_*, gate_norm_*      |R_i| over the n rows, |W_i|_F over the n
- *             experts router_cos mean |cos| between two different rows router_condition
- *             largest over smallest of the min(n,d) singular values
+ *                                             finite
+ *             router_norm_*, gate_norm_*      |R_i| over the n rows, |W_i|_F over the n experts
+ *             router_cos                      mean |cos| between two different rows
+ *             router_condition                largest over smallest of the min(n,d) singular values
  *                                             of R; infinite if rounding hides the smallest
  *             router_effective_rank           exp of the entropy of the singular values over their
  *                                             sum (Roy, Vetterli 2007); 0 if R is 0
@@ -69,7 +70,7 @@ enum {
 
 extern const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES];
 
-/* The key of the figure `name` in files before schema 2; NULL if the key is the same. */
+/* Returns the key of the figure `name` in files before schema 2, or NULL if it was not renamed. */
 const char *cpl_figure_old_name(const char *name);
 
 #endif /* CPL_TENSOR_FIGURES_H */

@@ -11,7 +11,7 @@ static const struct {
         {"other", 1, 0},
 };
 
-/* A format that is none of them is as little read as OTHER. */
+/* Returns the row of the format. An unknown value gives the row of OTHER. */
 static int row_of(cpl_format format)
 {
     return (unsigned)format < CPL_N_FORMATS ? (int)format : CPL_N_FORMATS;

@@ -36,9 +36,9 @@ typedef enum cpl_format {
     CPL_FORMAT_LAST_PLAIN = CPL_FORMAT_F8_E8M0 /* later formats have blocks of several numbers */
 } cpl_format;
 
-const char *cpl_format_name(cpl_format format);      /* "BF16"; "other" */
-int64_t cpl_format_block_numbers(cpl_format format); /* 1 for plain numbers; OTHER: 1 */
-int64_t cpl_format_block_bytes(cpl_format format);   /* OTHER: 0 */
+const char *cpl_format_name(cpl_format format);      /* a name such as "BF16", or "other" */
+int64_t cpl_format_block_numbers(cpl_format format); /* numbers of a block; 1 if plain or OTHER */
+int64_t cpl_format_block_bytes(cpl_format format);   /* bytes of a block; 0 for OTHER */
 
 /* A selection from a stored matrix: result (r,c) is number first + r row_step + c col_step, counted
  * from the beginning of the bytes. For a format with several numbers in a block, col_step must be

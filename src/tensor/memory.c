@@ -28,7 +28,7 @@ cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what)
     double there, all;
     char had[2][32];
     const double needs = (double)bytes / 1048576.0;
-    CPL_TRY(be->ops->sync(be)); /* a device that has failed gives none */
+    CPL_TRY(be->ops->sync(be)); /* returns the failure of a device that has failed */
     if (!be->room) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", needs, what);
     be->room(be, &there, &all);
     return CPL_FAIL(CPL_ERR_MEMORY,

@@ -2,8 +2,8 @@
  *
  * Room:  tensor.
  * Rule:  as base/arena.h: the same function that takes the pieces also measures them. A backend's
- *        memory holds the numbers of tensors and nothing else; structures and lists that describe
- *        them lie in memory of the host that lives as long (cpl_tensor_take_host). */
+ *        memory holds only the numbers of tensors. Structures and lists that describe tensors lie
+ *        in host memory with the arena's lifetime (cpl_tensor_take_host). */
 #ifndef CPL_TENSOR_MEMORY_H
 #define CPL_TENSOR_MEMORY_H
 
@@ -16,17 +16,17 @@ typedef struct cpl_tensor_arena {
     cpl_arena host;
 } cpl_tensor_arena;
 
-/* An arena that only counts bytes. Tensors taken from it have no memory. */
+/* Returns an arena that only counts bytes. Tensors taken from it have no memory. */
 cpl_tensor_arena cpl_tensor_arena_measure(void);
 
-/* An arena over `bytes` of the backend's memory, which the caller owns. */
+/* Returns an arena over `bytes` of the backend's memory, which the caller owns. */
 cpl_tensor_arena cpl_tensor_arena_over(cpl_backend *be, void *memory, size_t bytes);
 
-/* Largest number of bytes of tensors taken so far. */
+/* Returns the largest number of bytes of tensors taken so far. */
 size_t cpl_tensor_arena_bytes(const cpl_tensor_arena *arena);
 
-/* The error for `bytes` that ops->take could not allocate: CPL_ERR_MEMORY, or the device's failure.
- * `what` names the use of the bytes. */
+/* Returns the error for `bytes` that ops->take could not allocate: CPL_ERR_MEMORY, or the device's
+ * failure. `what` names the use of the bytes. */
 CPL_NODISCARD cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what);
 
 /* Allocates as much memory as `measured` counted, all zero, owned until cpl_tensor_arena_free.
@@ -42,28 +42,28 @@ typedef struct cpl_tensor_mark {
 cpl_tensor_mark cpl_tensor_arena_mark(const cpl_tensor_arena *arena);
 void cpl_tensor_arena_release(cpl_tensor_arena *arena, cpl_tensor_mark mark);
 
-/* The tensor `t` with memory of the arena, zero on the first use of the memory. The tensor has no
- * memory while the arena measures. */
+/* Returns the tensor `t` with memory of the arena, zero on the first use of the memory. The tensor
+ * has no memory while the arena measures. */
 cpl_tensor cpl_tensor_take(cpl_tensor_arena *arena, cpl_tensor t);
 
-/* A new tensor taken from the arena: F32, or the type named on the line. */
+/* Return a new tensor taken from the arena: F32, or the type named on the line. */
 cpl_tensor cpl_tensor_take_1d(cpl_tensor_arena *arena, int64_t a);
 cpl_tensor cpl_tensor_take_2d(cpl_tensor_arena *arena, int64_t a, int64_t b);
 cpl_tensor cpl_tensor_take_3d(cpl_tensor_arena *arena, int64_t a, int64_t b, int64_t c);
 cpl_tensor cpl_tensor_take_ids(cpl_tensor_arena *arena, int64_t count);     /* I32 */
 cpl_tensor cpl_tensor_take_numbers(cpl_tensor_arena *arena, int64_t count); /* F64 */
 
-/* Memory of the host, zero on its first use; NULL while the arena measures. */
+/* Returns memory of the host, zero on its first use, or NULL while the arena measures. */
 void *cpl_tensor_take_host(cpl_tensor_arena *arena, size_t bytes);
 
 /* Gives *t, a tensor of one dimension with its own memory, room for at least `count` numbers of
- * `dtype`. The numbers are not set and the old ones are lost. *t must be all zero before its first
- * use. CPL_ERR_MEMORY. */
+ * `dtype`. The numbers are not set and the old numbers are lost. *t must be all zero before its
+ * first use. Returns CPL_ERR_MEMORY if memory is not available. */
 CPL_NODISCARD cpl_status cpl_tensor_reserve(cpl_tensor *t, cpl_backend *be, cpl_dtype dtype,
                                             int64_t count);
 void cpl_tensor_free(cpl_tensor *t, cpl_backend *be);
 
-/* The number in x [1] F64. Waits for all earlier operations, as get does. */
+/* Returns the number in x [1] F64. Waits for all earlier operations, as get does. */
 double cpl_tensor_number(cpl_backend *be, cpl_tensor x);
 
 #endif /* CPL_TENSOR_MEMORY_H */

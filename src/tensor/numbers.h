@@ -27,7 +27,7 @@ static inline float cpl_bf16_to_f32(uint16_t bits)
     return cpl_f32_from_bits((uint32_t)bits << 16);
 }
 
-/* Rounds to nearest, ties to even; a value beyond the largest bf16 becomes infinite. A NaN stays a
+/* Rounds to nearest, ties to even. A value beyond the largest bf16 becomes infinite. A NaN stays a
  * (quiet) NaN: rounding alone would turn some NaN into infinity or zero. */
 static inline uint16_t cpl_bf16_from_f32(float value)
 {
@@ -36,8 +36,8 @@ static inline uint16_t cpl_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Rounds to the nearest f16, ties to even. Absolute values from 65,520 on become infinite, those up
- * to 2^-25 become 0. */
+/* Rounds to the nearest f16, ties to even. Absolute values from 65,520 on become infinite, values
+ * up to 2^-25 become 0. */
 static inline uint16_t cpl_f16_from_f32(float value)
 {
     const uint32_t least_infinite = 0x477ff000u, least_normal = 0x38800000u;

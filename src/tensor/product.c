@@ -1,6 +1,6 @@
-/* product.c - see product.h
+/* product.c - see product.h.
  *
- * F32 goes through dnnl_sgemm. There is no such function for bf16, so a matmul primitive is made
+ * F32 products use dnnl_sgemm. oneDNN has no such function for bf16, so a matmul primitive is made
  * with run-time sizes and strides: one for each of (a transposed, b transposed, beta), eight in all
  * for the life of the process, for all shapes. Measured with 2.6.3 they run as fast as primitives
  * made for one shape. */
@@ -56,10 +56,10 @@ static struct {
     dnnl_status_t status;
     dnnl_engine_t engine;
     dnnl_primitive_t matmul[2][2][2]; /* a transposed, b transposed, beta */
-    size_t scratch_bytes;             /* that one execution needs at most; 0 with 2.6 and 3.2 */
+    size_t scratch_bytes;             /* bytes of one execution at most; 0 with 2.6 and 3.2 */
 } bf16 = {.once = PTHREAD_ONCE_INIT};
 
-/* A description of a stored matrix; version 2 has it as a struct, version 3 as a handle. */
+/* A description of a stored matrix: a struct in version 2, a handle in version 3. */
 typedef dnnl_memory_desc_t layout;
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -93,7 +93,7 @@ static dnnl_status_t memory_init(dnnl_memory_t *memory, layout *l, void *data)
     return dnnl_memory_create(memory, LAYOUT_PASSED(l), bf16.engine, data);
 }
 
-/* rows x cols as op() shows them; stored transposed they run along the first dimension. */
+/* Describes a matrix [rows, cols] after op(). Transposed it runs along the first dimension. */
 static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t rows, int64_t cols,
                                     bool transposed, int64_t stride)
 {
@@ -105,8 +105,8 @@ static dnnl_status_t operand_layout(layout *l, dnnl_data_type_t type, int64_t ro
     return LAYOUT_INIT(l, 2, dims, type, strides);
 }
 
-/* The caller owns the scratch: with oneDNN's own scratch a primitive could not be used by several
- * threads. */
+/* Makes the attributes. The caller owns the scratch: with oneDNN's own scratch a primitive could
+ * not be used by several threads. */
 static dnnl_status_t attributes(dnnl_primitive_attr_t *attr, bool adds)
 {
     dnnl_post_ops_t ops  = NULL;
@@ -160,7 +160,7 @@ static void make_all(void)
             make_matmul(&bf16.matmul[i >> 2][i >> 1 & 1][i & 1], i >> 2, i >> 1 & 1, i & 1);
 }
 
-/* Memory for one execution; *memory stays NULL if none is needed. */
+/* Makes memory for one execution. *memory stays NULL if it is not needed. */
 static dnnl_status_t scratch_init(dnnl_memory_t *memory, void **data)
 {
     const int64_t bytes = (int64_t)bf16.scratch_bytes;
@@ -194,7 +194,7 @@ static dnnl_status_t execute(dnnl_primitive_t matmul, const dnnl_memory_t operan
     return status;
 }
 
-/* The casts below drop const: oneDNN reads a and b only, but has one type of memory for all. */
+/* Multiplies in bf16. The casts drop const: oneDNN only reads a and b, but has one memory type. */
 static dnnl_status_t product_bf16(float *c, int64_t c_stride, cpl_operand a, cpl_operand b,
                                   cpl_product_shape s, float beta)
 {
@@ -267,12 +267,12 @@ cpl_status cpl_product_matrices(cpl_matrix c, cpl_trans ta, cpl_matrix a, cpl_tr
 
 /* ---- before the first product ---- */
 
-/* The library makes kernels at the first product of their form: of square and narrow matrices, of
- * vectors, as they are and transposed. */
+/* Computes products so that oneDNN makes its kernels, which it does at the first product of their
+ * form: of square and narrow matrices, of vectors, unchanged and transposed. */
 static cpl_status prepare(cpl_dtype dtype)
 {
     enum { SIDE = 64, NARROW = 4, FORMS = 5 };
-    static float memory[3 * SIDE * SIDE]; /* zero; the third is the product */
+    static float memory[3 * SIDE * SIDE]; /* zeros; the third matrix is the product */
     static const int64_t sides[FORMS][2] = {
         {SIDE, SIDE}, {SIDE, NARROW}, {NARROW, SIDE}, {SIDE, 1}, {1, SIDE}};
     for (int i = 0; i < 8 * FORMS; i++) {

@@ -1,4 +1,4 @@
-/* tensor.h - an array of numbers with its type and shape; owns nothing.
+/* tensor.h - an array of numbers with its type and shape, which does not own its memory.
  *
  * Room:    tensor. All arrays are row-major and contiguous. */
 #ifndef CPL_TENSOR_TENSOR_H
@@ -15,7 +15,7 @@ typedef enum cpl_dtype { CPL_F32, CPL_BF16, CPL_I32, CPL_F64 } cpl_dtype;
 enum { CPL_MAX_RANK = 4 };
 
 typedef struct cpl_tensor {
-    void *storage; /* NULL: none, for an optional argument that is omitted */
+    void *storage; /* NULL for none, an optional argument that is omitted */
     cpl_dtype dtype;
     int rank;
     int64_t shape[CPL_MAX_RANK];
@@ -50,7 +50,7 @@ static inline cpl_tensor cpl_tensor_none(void)
     return t;
 }
 
-/* Number of elements. Unused entries of shape are 1. */
+/* Returns the number of elements. Unused entries of shape are 1. */
 static inline int64_t cpl_tensor_count(cpl_tensor t)
 {
     return t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3];
@@ -61,7 +61,7 @@ static inline size_t cpl_tensor_bytes(cpl_tensor t)
     return (size_t)cpl_tensor_count(t) * cpl_dtype_bytes(t.dtype);
 }
 
-/* Length of the last dimension, and the number of rows of that length. */
+/* Return the length of the last dimension, and the number of rows of this length. */
 static inline int64_t cpl_tensor_cols(cpl_tensor t)
 {
     return t.rank > 0 ? t.shape[t.rank - 1] : 1;
@@ -74,7 +74,7 @@ static inline int64_t cpl_tensor_rows(cpl_tensor t)
     return rows;
 }
 
-/* The tensor's memory as a typed pointer. The dtype must match. */
+/* Returns the tensor's memory as a typed pointer. The dtype must match. */
 static inline float *cpl_f32(cpl_tensor t)
 {
     CPL_ASSERT(t.dtype == CPL_F32);
@@ -93,7 +93,7 @@ static inline double *cpl_f64(cpl_tensor t)
     return (double *)t.storage;
 }
 
-/* Part `i` of the first dimension: [n,D,d] -> [D,d]. */
+/* Returns part `i` of the first dimension: [n,D,d] -> [D,d]. */
 static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
 {
     CPL_ASSERT(t.rank >= 2 && i >= 0 && i < t.shape[0]);
@@ -103,7 +103,7 @@ static inline cpl_tensor cpl_tensor_at(cpl_tensor t, int64_t i)
     return part;
 }
 
-/* Entries `first` ... `first + count - 1` of the first dimension: [T,n] -> [count,n]. */
+/* Returns entries `first` ... `first + count - 1` of the first dimension: [T,n] -> [count,n]. */
 static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t count)
 {
     CPL_ASSERT(t.rank >= 1 && first >= 0 && count >= 0 && first + count <= t.shape[0]);
@@ -113,7 +113,7 @@ static inline cpl_tensor cpl_tensor_range(cpl_tensor t, int64_t first, int64_t c
     return t;
 }
 
-/* The same numbers in another shape. */
+/* Returns the tensor with another shape. */
 static inline cpl_tensor cpl_tensor_as_1d(cpl_tensor t)
 {
     return cpl_tensor_1d(t.storage, t.dtype, cpl_tensor_count(t));
@@ -131,13 +131,13 @@ static inline cpl_tensor cpl_tensor_as_3d(cpl_tensor t, int64_t a, int64_t b, in
     return cpl_tensor_3d(t.storage, t.dtype, a, b, c);
 }
 
-/* Numbers first ... first + count - 1 of t, in any shape, as one dimension. */
+/* Returns numbers first ... first + count - 1 of t, in any shape, as one dimension. */
 static inline cpl_tensor cpl_tensor_numbers(cpl_tensor t, int64_t first, int64_t count)
 {
     return cpl_tensor_range(cpl_tensor_as_1d(t), first, count);
 }
 
-/* A matrix [a,b] at the beginning of the memory of `t`, which has room for it. */
+/* Returns a matrix [a,b] at the beginning of the memory of `t`, which has room for it. */
 static inline cpl_tensor cpl_tensor_over(cpl_tensor t, cpl_dtype dtype, int64_t a, int64_t b)
 {
     const cpl_tensor matrix = cpl_tensor_2d(t.storage, dtype, a, b);

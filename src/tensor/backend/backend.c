@@ -48,7 +48,7 @@ static struct {
     char cpu_name[128];
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
-/* Index of the last kernels that this processor can run. */
+/* Returns the index of the last kernels that this processor can run. */
 static int best_kernels(void)
 {
 #if defined(__x86_64__)
@@ -63,7 +63,7 @@ static int best_kernels(void)
 #endif
 }
 
-/* COUPLET_ISA lowers `best`; an unknown or higher name leaves it. */
+/* Returns the kernels that COUPLET_ISA allows, at most `best`; `best` for an unknown name. */
 static int limited_kernels(int best)
 {
     const char *limit = getenv("COUPLET_ISA");
@@ -147,8 +147,8 @@ static void count_fork(void)
     atomic_fetch_add(&forks, 1);
 }
 
-/* Runs when the library is loaded, since the program may fork before its first call. The C library
- * removes the handler when this library is unloaded. */
+/* Installs the handler when the library is loaded, since the program may fork before its first
+ * call. The C library removes the handler when this library is unloaded. */
 __attribute__((constructor)) static void watch_forks(void)
 {
     (void)pthread_atfork(NULL, NULL, count_fork);
@@ -180,8 +180,8 @@ void cpl_backend_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     be->failure   = CPL_OK;
 }
 
-/* Bytes of address space for the kernels of oneDNN: version 2.6.3 takes 6 MiB with AVX2 and 20 MiB
- * with AVX-512; the rest is a reserve for other versions. */
+/* Bytes of address space for the kernels of oneDNN. Version 2.6.3 takes 6 MiB with AVX2 and 20 MiB
+ * with AVX-512. The rest is a reserve for other versions. */
 static const size_t library_bytes = (size_t)32 << 20;
 
 cpl_status cpl_cpu_start(int n_threads)
@@ -251,7 +251,7 @@ typedef struct product {
     cpl_tensor c, a, b; /* [side,side] each */
 } product;
 
-/* Returns whether the product is measured in bf16. A CPU without its instructions uses F32. */
+/* Returns whether the product is measured in bf16. A CPU without bf16 instructions uses F32. */
 static bool in_bf16(const cpl_backend *be)
 {
     return be->compute == CPL_BF16 && cpl_backend_has_bf16(be);
@@ -281,7 +281,7 @@ static double seconds_of(cpl_backend *be, const product *p)
     return cpl_seconds_now() - start;
 }
 
-/* Sets *side to one whose product takes long compared with waiting for the device. The first
+/* Sets *side to a side whose product takes long compared with waiting for the device. The first
  * product of each side is a warm-up. */
 static cpl_status choose_product(product *p, int64_t *side, cpl_backend *be, int64_t most)
 {
@@ -294,8 +294,8 @@ static cpl_status choose_product(product *p, int64_t *side, cpl_backend *be, int
     }
 }
 
-/* The largest side of the measured products. On a device the three matrices take at most half of
- * the free memory. */
+/* Returns the largest side of the measured products. On a device the three matrices take at most
+ * half of the free memory. */
 static int64_t most_side(cpl_backend *be)
 {
     double there, all;
@@ -306,7 +306,8 @@ static int64_t most_side(cpl_backend *be)
     return side;
 }
 
-/* Without a device this measures the CPU's own operations, even if be->ops wraps them. */
+/* Measures the peak. Without a device this measures the CPU's own operations, even if be->ops wraps
+ * them. */
 cpl_status cpl_backend_peak(double *flops, cpl_backend *be, double seconds)
 {
     cpl_backend cpu;

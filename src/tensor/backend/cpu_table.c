@@ -52,7 +52,7 @@ static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
     return most;
 }
 
-/* Every operation has finished when it returned, so sync only returns the first failure. */
+/* Returns the first failure without a wait: an operation has finished when it returns. */
 static cpl_status sync(cpl_backend *be)
 {
     return cpl_backend_status(be);

@@ -75,7 +75,7 @@ static void open_cpu(cpl_backend *be, cpl_dtype compute, int n_threads)
     cpl_backend_cpu(be, settled(compute, cpl_cpu_has_bf16()), n_threads);
 }
 
-/* Returns whether `sentence`, the error of opening a GPU, says that the machine has no GPU. */
+/* Returns whether `sentence`, the error of opening a GPU, means that the machine has no GPU. */
 static bool is_none(const cpl_cuda_module *module, const char *sentence)
 {
     const char *const *none = module->none;
@@ -100,7 +100,7 @@ static cpl_status open_gpu(cpl_backend *be, const char *device, cpl_dtype comput
 }
 
 /* Opens the backend for compute.device=auto: the first GPU if the module and a GPU are present,
- * else the CPU. The CPU backend gets a note if a GPU is present but cannot be used. */
+ * otherwise the CPU. The CPU backend gets a note if a GPU is present but cannot be used. */
 static void open_any(cpl_backend *be, cpl_dtype compute, int n_threads)
 {
     static char note[2200];

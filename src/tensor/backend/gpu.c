@@ -28,8 +28,8 @@ static double lesser(double a, double b)
     return a < b ? a : b;
 }
 
-/* Scratch of gemm.cu: one whole operand rounded to bf16, a block of the other operand, and a
- * gradient of the tokens. */
+/* Returns the scratch of gemm.cu: one whole operand rounded to bf16, a block of the other operand,
+ * and a gradient of the tokens. */
 static double of_products(cpl_dtype compute, const cpl_work *w)
 {
     const double d = (double)w->d_model, gates = (double)(w->n_experts * w->gate_rank);
@@ -40,7 +40,7 @@ static double of_products(cpl_dtype compute, const cpl_work *w)
     return compute == CPL_F32 ? 0 : 4 * wide * d + dy + lesser(4 * wide * wide, 0x1p27);
 }
 
-/* Scratch of xent.cu: logits of a chunk, their gradient in bf16, and the scratch of a product. */
+/* Returns the scratch of xent.cu: logits of a chunk, their bf16 gradient, scratch of a product. */
 static double of_head(cpl_dtype compute, const cpl_work *w)
 {
     const double V = (double)w->vocab_size, each = compute == CPL_F32 ? 4 : 6;
@@ -48,8 +48,8 @@ static double of_head(cpl_dtype compute, const cpl_work *w)
     return lesser((double)w->n_tokens, chunk) * V * each + of_products(compute, w);
 }
 
-/* Scratch of experts.cu: routing weights, parts of their gradients, h, dy in bf16, and the experts'
- * outputs or some columns of them. */
+/* Returns the scratch of experts.cu: routing weights, parts of their gradients, h, dy in bf16, and
+ * the experts' outputs or some columns of them. */
 static double of_experts(cpl_dtype compute, const cpl_work *w, int64_t choices, double width)
 {
     const double rows = (double)(w->n_tokens * choices), d = (double)w->d_model;
@@ -60,8 +60,8 @@ static double of_experts(cpl_dtype compute, const cpl_work *w, int64_t choices, 
     return 4 * rows * (1 + parts) + rows * width * (double)cpl_dtype_bytes(compute) + dy + out;
 }
 
-/* Scratch of erc_sweep.cu: the activations of all experts, or of a chunk of them twice; the
- * proxies; gradients. */
+/* Returns the scratch of erc_sweep.cu: the activations of all experts, or of a chunk of them twice,
+ * and the proxies and gradients. */
 static double of_coupling(const cpl_work *w)
 {
     const double n = (double)w->n_experts, d = (double)w->d_model, chunk = 0x1p26;

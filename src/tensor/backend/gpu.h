@@ -21,12 +21,12 @@ extern const char cpl_gpu_names[];
  * (512 MiB, an assumption) and the workspace of cuBLASLt (32 MiB). */
 static const size_t cpl_gpu_device_bytes = (size_t)544 << 20;
 
-/* Makes a backend for planning: it reports the GPU's name, its memory and scratch_bytes, and has no
- * other operation. It owns nothing and need not be freed. */
+/* Makes a backend for planning: it reports the GPU's name, memory and scratch_bytes, and has no
+ * other operation. It owns no memory and need not be freed. */
 void cpl_backend_described(cpl_backend *be, const cpl_gpu *gpu, cpl_dtype compute);
 
-/* Bytes of scratch that tensor/cuda needs for the shapes of `work`, within a few per cent
- * (tests/tensor/cuda/test_cuda.c). */
+/* Returns the bytes of scratch that tensor/cuda needs for the shapes of `work`, within a few per
+ * cent (tests/tensor/cuda/test_cuda.c). */
 size_t cpl_gpu_scratch(cpl_dtype compute, const cpl_work *work);
 
 #endif /* CPL_TENSOR_GPU_H */

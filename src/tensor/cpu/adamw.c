@@ -28,7 +28,7 @@ static void step_part(float *restrict p, float *restrict m, float *restrict v,
     }
 }
 
-/* The copy is rounded piece by piece while the parameters are still in the first cache. */
+/* Rounds the copy piece by piece while the parameters are still in the first cache. */
 void CPL_ISA_NAME(cpl_cpu_adamw)(cpl_backend *be, cpl_tensor p, cpl_tensor m, cpl_tensor v,
                                  cpl_tensor copy, cpl_tensor grad, float coef, float lr,
                                  float decay, float beta1, float beta2, float eps, double correct1,

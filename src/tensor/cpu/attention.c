@@ -5,12 +5,11 @@
  *          1/sqrt(h). A tile is up to TILE_QUERIES queries by TILE_KEYS keys of one head: s scores,
  *          p = exp(scale s - lse) or, before lse is known, exp(scale s - largest so far).
  * Method:  forward: running maximum and sum per query, out rescaled when the maximum rises.
- *          backward: ds = scale p (dp - dot(dout, out)) with dp = dout v^T; then dv += p^T dout,
- *          dk += ds^T q, dq += ds k. Five products a tile.
- *          The products are plain matrix products; operands are the tensors themselves in F32 and
- *          separate panels in bf16. No T x T matrix. Segments: a tile's keys are multiplied in
- *          place if they are contiguous, else they are gathered into panels. For a few queries each
- *          key is multiplied separately.
+ *          backward: ds = scale p (dp - dot(dout, out)) with dp = dout v^T; then dv += p^T dout, dk
+ *          += ds^T q, dq += ds k. Five products a tile. The products are plain matrix products;
+ *          operands are the tensors themselves in F32 and separate panels in bf16. No T x T matrix.
+ *          Segments: a tile's keys are multiplied in place if they are contiguous, otherwise they
+ *          are gathered into panels. For a few queries each key is multiplied separately.
  * Threads: forward takes (sequence, head, tile of queries) as a task. Backward takes (sequence, key
  *          head), so that dk and dv, sums over r query heads, are added to in one order. */
 #include <math.h>
@@ -39,15 +38,15 @@ typedef struct job {
 /* One thread's scratch. */
 typedef struct tile_work {
     float *s, *dp;        /* [TILE_QUERIES, TILE_KEYS] */
-    float *largest, *sum; /* [TILE_QUERIES] of the forward's rows; sum: backward's dots */
+    float *largest, *sum; /* [TILE_QUERIES] of the forward's rows; sum also holds backward's dots */
     void *q, *dout;       /* panels [TILE_QUERIES, h] */
     void *k, *v;          /* panels [TILE_KEYS, h] */
     void *p, *ds;         /* panels [TILE_QUERIES, TILE_KEYS] */
-    float *out;           /* [TILE_QUERIES, h] of an out in BF16 */
+    float *out;           /* [TILE_QUERIES, h] for an out in BF16 */
 } tile_work;
 
 /* Queries first ... first + rows - 1 of head `head` of sequence `b`, and the range of keys that
- * these queries see: begin ... end - 1. */
+ * these queries attend to: begin ... end - 1. */
 typedef struct tile {
     int64_t b, head, first, rows, begin, end;
 } tile;
@@ -80,7 +79,7 @@ static size_t work_bytes(int64_t h, bool packs)
     return measure.used;
 }
 
-/* The scratch of the calling thread. Pieces of all threads have the same size. */
+/* Returns the scratch of the calling thread. Pieces of all threads have equal size. */
 static tile_work own_work(const job *j)
 {
     const bool packs   = j->be->compute != CPL_F32;
@@ -93,7 +92,7 @@ static tile_work own_work(const job *j)
 
 /* ---- positions in memory ---- */
 
-/* Index of the first element of row `row` of head `head` in a tensor of `heads` heads. */
+/* Returns the index of the first element of row `row` of head `head`, one of `heads` heads. */
 static int64_t place(const job *j, int64_t row, int64_t heads, int64_t head)
 {
     return (row * heads + head) * j->s.head_dim;
@@ -110,7 +109,7 @@ static int64_t key_place(const job *j, const tile *t, int64_t key)
     return place(j, t->b * j->s.key_stride + key, j->s.n_kv_heads, t->head / shared);
 }
 
-/* `rows` rows of one head as operand: in place, or copied to the panel if their form differs. */
+/* Returns `rows` rows of one head as operand: in place, or in the panel if their form differs. */
 static cpl_operand head_rows(const job *j, void *panel, cpl_tensor x, int64_t at, int64_t heads,
                              int64_t rows)
 {
@@ -126,7 +125,7 @@ static cpl_operand query_rows(const job *j, void *panel, cpl_tensor x, const til
     return head_rows(j, panel, x, query_place(j, t), j->s.n_heads, t->rows);
 }
 
-/* Number of keys from `key` on that are contiguous in memory. */
+/* Returns the number of keys from `key` on that are contiguous in memory. */
 static int64_t run_of(const job *j, int64_t key, int64_t end)
 {
     int64_t next = key + 1;
@@ -134,7 +133,7 @@ static int64_t run_of(const job *j, int64_t key, int64_t end)
     return next - key;
 }
 
-/* Number of keys of the tile that one product takes, from `key` on. */
+/* Returns the number of keys of the tile that one product takes, from `key` on. */
 static int64_t keys_at(const job *j, const tile *t, int64_t key)
 {
     const int64_t left = t->end - key, most = left < TILE_KEYS ? left : TILE_KEYS;
@@ -143,7 +142,7 @@ static int64_t keys_at(const job *j, const tile *t, int64_t key)
     return run >= LONG_RUN ? run : most;
 }
 
-/* Rows of a segment's keys as operand: in place if contiguous, else gathered into the panel. */
+/* Returns rows of a segment's keys as operand: in place if contiguous, otherwise in the panel. */
 static cpl_operand segment_rows(const job *j, void *panel, cpl_tensor all, const tile *t,
                                 int64_t key, int64_t keys)
 {
@@ -167,7 +166,7 @@ static cpl_operand key_rows(const job *j, void *panel, cpl_tensor x, const tile 
     return head_rows(j, panel, x, key_place(j, t, key), j->s.n_kv_heads, keys);
 }
 
-/* A tile [rows, keys] of F32 numbers as operand. */
+/* Returns a tile [rows, keys] of F32 numbers as operand. */
 static cpl_operand scores(const job *j, void *panel, const float *x, int64_t rows, int64_t keys)
 {
     if (j->form == CPL_FORM_F32) return (cpl_operand){x, CPL_F32, CPL_AS_IS, keys};
@@ -180,14 +179,14 @@ static void multiply(const job *j, float *c, int64_t c_stride, cpl_operand a, cp
     cpl_multiply(j->be, 1, c, c_stride, a, b, (cpl_product_shape){m, n, k}, beta);
 }
 
-/* ---- keys that a query sees ---- */
+/* ---- visible keys of a query ---- */
 
 static int64_t position(const job *j, int64_t query)
 {
     return j->s.n_keys - j->s.n_queries + query;
 }
 
-/* The first key that query `query` of sequence b sees. The last key is at the query's position. */
+/* Returns the first visible key of a query of sequence b. The last key is at its position. */
 static int64_t first_key(const job *j, int64_t b, int64_t query)
 {
     if (!j->doc_start) return 0;
@@ -210,7 +209,7 @@ static tile tile_at(const job *j, int64_t b, int64_t head, int64_t first)
     return t;
 }
 
-/* Sets *begin ... *end - 1 to the keys that row i of the tile sees, counted from `key` and limited
+/* Sets *begin ... *end - 1 to the visible keys of row i of the tile, counted from `key` and limited
  * to `keys` keys. */
 static void set_seen_keys(const job *j, const tile *t, int64_t i, int64_t key, int64_t keys,
                           int64_t *begin, int64_t *end)
@@ -224,7 +223,7 @@ static void set_seen_keys(const job *j, const tile *t, int64_t i, int64_t key, i
 /* ---- forward ---- */
 
 /* Replaces scores s [keys] by exponentials relative to the new largest score, and rescales the
- * row's running sum and `out` [h] to it. */
+ * row's running sum and `out` [h] to the new largest score. */
 static void soften_row(const job *j, float *s, int64_t begin, int64_t end, int64_t keys,
                        float *largest, float *sum, float *out)
 {
@@ -314,7 +313,7 @@ void CPL_ISA_NAME(cpl_cpu_attention)(cpl_backend *be, cpl_tensor out, cpl_tensor
 
 /* ---- segments ---- */
 
-/* out [h] = the attention of one query q [h] to the first `keys` keys. */
+/* Sets out [h] to the attention of one query q [h] to the first `keys` keys. */
 static void visit_keys(const job *j, const tile_work *w, float *out, const float *q, int64_t keys,
                        int64_t key_head)
 {
@@ -342,7 +341,7 @@ static void visit_keys(const job *j, const tile_work *w, float *out, const float
     for (int64_t x = 0; x < h; x++) out[x] *= 1.0f / sum;
 }
 
-/* One head of one segment. */
+/* Computes one head of one segment. */
 static void segment_head(const job *j, int64_t head)
 {
     tile_work w = own_work(j);
@@ -380,7 +379,7 @@ void CPL_ISA_NAME(cpl_cpu_attention_segments)(cpl_backend *be, cpl_tensor out, c
 
 /* ---- backward ---- */
 
-/* Row i of a tile: scores s become p, and dp becomes ds. */
+/* Turns row i of a tile from scores s to p, and from dp to ds. */
 static void backward_row(const job *j, float *s, float *dp, int64_t begin, int64_t end,
                          int64_t keys, float lse, float dot)
 {
@@ -435,7 +434,7 @@ static void clear_head(const job *j, float *x, int64_t b, int64_t key_head)
                (size_t)j->s.head_dim * sizeof *x);
 }
 
-/* All queries of all heads that read one key head of one sequence. */
+/* Computes all queries of all heads that read one key head of one sequence. */
 static void backward_head(const job *j, int64_t b, int64_t key_head)
 {
     const int64_t shared = j->s.n_heads / j->s.n_kv_heads;

@@ -1,7 +1,7 @@
 /* decode.c - decodes stored numbers to floats and multiplies them by their factors.
  *
  * Room:    tensor/cpu. Operations: host_ops.h; formats: tensor/formats.h.
- * Bits:    the result is the same for every instruction set: numbers are assembled from bits or by
+ * Bits:    the result is equal for every instruction set: numbers are assembled from bits or by
  *          exact sums. No expression contains a product and a sum, since some compilers would fuse
  *          and round them once.
  * Names:   `from` is the address of the numbers, of any alignment. A line is a run of numbers at
@@ -21,9 +21,9 @@ static inline uint32_t choose(bool which, uint32_t yes, uint32_t no)
     return (yes & mask) | (no & ~mask);
 }
 
-/* The float with sign bit `sign`, and exponent and mantissa `placed` at the bits of an f32's.
- * `bias` is the difference of the exponents' biases. A subnormal m is first read as 1.m with the
- * exponent one higher; then the 1 is subtracted, which is exact. */
+/* Returns the float with sign bit `sign`, and exponent and mantissa `placed` at the bits of an
+ * f32's. `bias` is the difference of the exponents' biases. A subnormal m is first read as 1.m with
+ * the exponent one higher. Then the 1 is subtracted, which is exact. */
 static inline float assemble(uint32_t sign, uint32_t placed, uint32_t bias)
 {
     const uint32_t one = (bias + 1) << 23, normal = placed + (bias << 23);
@@ -31,7 +31,7 @@ static inline float assemble(uint32_t sign, uint32_t placed, uint32_t bias)
     return cpl_f32_from_bits(sign | choose(placed >= 1u << 23, normal, cpl_f32_bits(small)));
 }
 
-/* f16 to f32. An exponent of all ones (infinity, NaN) becomes one of all ones. */
+/* Converts f16 to f32. An exponent of all ones (infinity, NaN) stays all ones. */
 static inline float half(uint32_t bits)
 {
     const uint32_t sign = (bits & 0x8000u) << 16, placed = (bits & 0x7fffu) << 13;
@@ -95,8 +95,8 @@ static inline float at_f8_e8m0(const uint8_t *from)
 typedef void (*line_of)(float *restrict out, const uint8_t *restrict from, int64_t step,
                         int64_t count);
 
-/* out [count] = the numbers at `from`, `step` numbers from each to the next. Steps 1 and 2 have
- * separate loops, which read whole vectors. */
+/* Sets out [count] to the numbers at `from`, `step` numbers apart. Steps 1 and 2 have separate
+ * loops, which read whole vectors. */
 #define LINE(name, bytes)                                                                          \
     static void line_##name(float *restrict out, const uint8_t *restrict from, int64_t step,       \
                             int64_t count)                                                         \
@@ -126,16 +126,16 @@ static const line_of lines[CPL_N_FORMATS] = {
     [CPL_FORMAT_F8_E8M0] = line_f8_e8m0,
 };
 
-/* A tile, 16 kB, stays in the innermost cache. It is long because each piece of a column that is
- * read lies in a different page. */
+/* A tile, 16 kB, stays in the innermost cache. The tile is long because each piece of a column that
+ * is read lies in a different page. */
 enum {
     TILE_ROWS = 128,
     TILE_COLS = 32,
-    AHEAD     = 16, /* columns between the one that is read and the one that is prefetched */
+    AHEAD     = 16, /* columns between the column that is read and the prefetched column */
 };
 
-/* out (r,c) = tile (c,r), r < rows, c < cols: whole vectors of VECTOR columns by four rows, and
- * what is left over one by one. */
+/* Sets out (r,c) to tile (c,r), r < rows, c < cols: whole vectors of VECTOR columns by four rows,
+ * and the remaining numbers one by one. */
 static void transpose(float *out, int64_t stride, const float *tile, int64_t rows, int64_t cols)
 {
     const int64_t whole_rows = rows / 4 * 4, whole_cols = cols / VECTOR * VECTOR;
@@ -152,15 +152,15 @@ static void transpose(float *out, int64_t stride, const float *tile, int64_t row
     }
 }
 
-/* Prefetches the cache lines of `bytes` bytes. The hardware does not predict steps as long as those
- * of a column. */
+/* Prefetches the cache lines of `bytes` bytes. The hardware does not predict steps as long as the
+ * steps of a column. */
 static inline void prefetch_lines(const uint8_t *from, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
 }
 
-/* tile [cols,TILE_ROWS]: the first `rows` numbers of `cols` columns, with `beyond` more columns
- * after them. */
+/* Sets tile [cols,TILE_ROWS] to the first `rows` numbers of `cols` columns, with `beyond` more
+ * columns after them. */
 static void read_tile(float *tile, line_of line, const uint8_t *from, int64_t bytes, int64_t rows,
                       int64_t cols, int64_t beyond, cpl_decode_shape s)
 {
@@ -172,7 +172,7 @@ static void read_tile(float *tile, line_of line, const uint8_t *from, int64_t by
     }
 }
 
-/* For matrices whose neighbours in a column lie closer together than neighbours in a row. Tiles
+/* Decodes matrices whose neighbours in a column lie closer together than neighbours in a row. Tiles
  * that stay in the innermost cache are read column by column and written row by row. */
 static void decode_tiles(float *out, line_of line, const uint8_t *from, int64_t bytes,
                          cpl_decode_shape s)
@@ -213,7 +213,8 @@ static void row_f4_pair(float *restrict out, const uint8_t *restrict from, int64
     if (count % 2) out[count - 1] = f4(from[count / 2]);
 }
 
-/* Eight 4-bit integers a word, lowest first. Words are little-endian, so each byte holds a pair. */
+/* Decodes eight 4-bit integers a word, lowest first. Words are little-endian, so each byte holds a
+ * pair. */
 static void row_int4_word(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
 #pragma omp simd
@@ -224,7 +225,7 @@ static void row_int4_word(float *restrict out, const uint8_t *restrict from, int
     if (count % 2) out[count - 1] = (float)((from[count / 2] & 15) - 8);
 }
 
-/* Number = d q, with f16 d and 32 signed bytes q. */
+/* Decodes number = d q, with f16 d and 32 signed bytes q. */
 static void row_q8_0(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 32, from += 34, out += 32) {
@@ -235,8 +236,8 @@ static void row_q8_0(float *restrict out, const uint8_t *restrict from, int64_t 
 }
 
 /* Factors and minima of the eight groups of 32 numbers of a Q4_K or Q5_K block: whole numbers of
- * six bits in the 12 bytes after the two f16 that multiply them. Bytes 0-3 and 4-7 have those of
- * the first four groups, and in their highest two bits the highest of the last four. */
+ * six bits in the 12 bytes after the two f16 that multiply them. Bytes 0-3 hold the factors and 4-7
+ * the minima of the first four groups. Their highest two bits belong to the last four groups. */
 typedef struct groups {
     float factor[8], minimum[8];
 } groups;
@@ -255,7 +256,8 @@ static groups groups_at(const uint8_t *from)
     return g;
 }
 
-/* Number = factor q - minimum. 32 bytes hold q of two groups, the first group in the low halves. */
+/* Decodes number = factor q - minimum. 32 bytes hold q of two groups, the first in the low
+ * halves. */
 static void row_q4_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 144) {
@@ -271,7 +273,7 @@ static void row_q4_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* As Q4_K, with a fifth bit of q: for group i it is bit i of the 32 bytes that precede. */
+/* Decodes like row_q4_k, with a fifth bit of q: bit i of the 32 preceding bytes for group i. */
 static void row_q5_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 176) {
@@ -288,9 +290,9 @@ static void row_q5_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* Number = d scale (q - 32), with a signed scale for every 16 numbers. Each half of a block has
- * four groups of 32; group i has the low four bits of q in 32 of 64 bytes (i odd: the last; i > 1:
- * their high halves), and the highest two in bits 2i of 32 bytes. */
+/* Decodes number = d scale (q - 32), with a signed scale for every 16 numbers. Each half of a block
+ * has four groups of 32. Group i has the low four bits of q in 32 of 64 bytes (i odd: the last 32;
+ * i > 1: the high halves), and the highest two bits of q in bits 2i and 2i + 1 of 32 bytes. */
 static void row_q6_k(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 256, from += 210) {
@@ -310,8 +312,8 @@ static void row_q6_k(float *restrict out, const uint8_t *restrict from, int64_t 
     }
 }
 
-/* 2^(e - 128) times the double of an f4. As in the reference, e = 255 is a power of two, unlike in
- * F8_E8M0, and zero is always +0. */
+/* Decodes number = 2^(e - 128) times the double of an f4. As in the reference, e = 255 is a power
+ * of two, unlike in F8_E8M0, and zero is always +0. */
 static void row_mxfp4(float *restrict out, const uint8_t *restrict from, int64_t count)
 {
     for (int64_t b = 0; b < count; b += 32, from += 17, out += 32) {

@@ -17,7 +17,7 @@
 
 enum { PIECE = 256 }; /* numbers of a row between two roundings */
 
-/* One call, forward or backward; unused members are NULL. */
+/* One call, forward or backward. Unused members are NULL. */
 typedef struct job {
     cpl_backend *be;
     cpl_operand_form form;
@@ -47,7 +47,7 @@ typedef struct chunk {
 
 /* ---- panels ---- */
 
-/* Operand panels have the size of F32 numbers in every form. */
+/* Takes the panels. An operand panel has the size of F32 numbers in every form. */
 static panel_set take_panels(cpl_arena *arena, cpl_expert_sizes s, int64_t rows, bool backward,
                              bool packs)
 {
@@ -96,7 +96,7 @@ static cpl_operand gather_tokens(const job *j, const chunk *c, void *panel, cpl_
     return (cpl_operand){panel, cpl_operand_form_dtype(j->form), CPL_AS_IS, width};
 }
 
-/* The operand that the chunk's gate matrix multiplies: x, or the hidden vectors of its expert. */
+/* Returns the operand that the gate matrix multiplies: x, or the hidden vectors of the expert. */
 static cpl_operand gather_gate(const job *j, const chunk *c, cpl_operand x)
 {
     const int64_t n = j->s.n, r = j->s.r;
@@ -109,7 +109,7 @@ static int64_t gate_width(const job *j)
     return j->hidden.storage ? j->s.r : j->s.d;
 }
 
-/* The matrix of the chunk's expert as operand. */
+/* Returns the matrix of the chunk's expert as operand. */
 static cpl_operand weight_of(const job *j, const chunk *c, cpl_tensor all)
 {
     cpl_tensor w = cpl_tensor_at(all, c->expert);
@@ -137,7 +137,7 @@ static int64_t piece_length(int64_t begin, int64_t end)
     return end - begin < PIECE ? end - begin : PIECE;
 }
 
-/* h [D] at number `at` of its panel = weight SiLU(gate) up. */
+/* Sets h [D] at number `at` of its panel to weight SiLU(gate) up. */
 static void activate_row(cpl_operand_form form, void *h, int64_t at, const float *gate,
                          const float *up, float weight, int64_t D)
 {
@@ -226,7 +226,7 @@ static void chunk_backward(const job *j, const chunk *c)
     multiply(j, c, dx, dup, weight_of(j, c, j->w.w_up), rows, d, D, din == dx ? 1.0f : 0.0f);
 }
 
-/* All rows of one expert, in even chunks. */
+/* Computes all rows of one expert, in even chunks. */
 static void one_expert(void *context, cpl_team team, int64_t expert)
 {
     const job *j     = context;
@@ -249,7 +249,7 @@ static void one_expert(void *context, cpl_team team, int64_t expert)
 
 /* ---- one block of tokens ---- */
 
-/* sum [T,d] at the block's tokens = the sum over their slots' out; `adds`: += that sum. */
+/* Sets sum [T,d] at the block's tokens to the sum over their slots' out, or adds it if `adds`. */
 static void combine(const job *j, float *sum, bool adds)
 {
     const int64_t K = j->s.K, d = j->s.d;
@@ -346,8 +346,8 @@ void CPL_ISA_NAME(cpl_cpu_experts_backward)(cpl_backend *be, cpl_tensor dx, cpl_
 
 /* ---- the gates' input ---- */
 
-/* hidden [n,r] of one token becomes its gradient through the norms. A norm that is not a normal
- * number counts as 0: its reciprocal may be infinite. */
+/* Replaces hidden [n,r] of one token by its gradient through the norms. A norm that is not a normal
+ * number counts as 0, since its reciprocal may be infinite. */
 static void norms_backward(float *hidden, const float *norm, const float *dnorm, int64_t n,
                            int64_t r)
 {
@@ -365,13 +365,13 @@ static void add_row(float *to, const float *from, int64_t count)
     for (int64_t i = 0; i < count; i++) to[i] += from[i];
 }
 
-/* Scratch bytes for a token's vectors in F32, for each thread; used if hidden is BF16. */
+/* Returns the scratch bytes for a token's vectors in F32, for each thread, if hidden is BF16. */
 static size_t hidden_bytes(const cpl_backend *be, int64_t n, int64_t r)
 {
     return be->compute == CPL_F32 ? 0 : (size_t)(be->n_threads * n * r) * sizeof(float);
 }
 
-/* The two passes over a token's vectors follow each other, so that they stay in the cache. */
+/* Runs the two passes over a token's vectors in turn, so that the vectors stay in the cache. */
 void CPL_ISA_NAME(cpl_cpu_hidden_backward)(cpl_backend *be, cpl_tensor hidden, cpl_tensor norm,
                                            cpl_tensor dnorm, cpl_tensor dchosen, cpl_tensor expert,
                                            cpl_dispatch plan)
@@ -410,7 +410,7 @@ static size_t scratch_for(const cpl_backend *be, cpl_expert_sizes s, bool traini
     return measure.used;
 }
 
-/* Bytes for the routed experts or the shared expert, whose rows are all tokens. */
+/* Returns the bytes for the routed experts or the shared expert, whose rows are all tokens. */
 size_t CPL_ISA_NAME(cpl_cpu_experts_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     cpl_expert_sizes routed = {work->n_tokens, work->top_k,    work->n_experts,

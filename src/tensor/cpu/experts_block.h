@@ -21,13 +21,13 @@ enum {
 };
 
 typedef struct cpl_expert_sizes {
-    int64_t T, K, n, d, D, r; /* r 0: gates are multiplied with x */
+    int64_t T, K, n, d, D, r; /* r is 0 if gates are multiplied with x */
 } cpl_expert_sizes;
 
 typedef struct cpl_expert_block {
     int64_t first_token, n_tokens, rows;
     int32_t *first_row;  /* [n] first sorted row of the block's part of an expert */
-    int32_t *first_slot; /* [n+1] the slot of that row */
+    int32_t *first_slot; /* [n+1] the slot of the first row */
     int32_t *order;      /* [n] experts, most rows first */
     int32_t *slot_of;    /* [n_tokens,K] */
     float *weight;       /* [rows] routing weight of a slot */
@@ -35,7 +35,7 @@ typedef struct cpl_expert_block {
     float *out;          /* [rows,d] */
 } cpl_expert_block;
 
-/* Maximum tokens in a block; tokens in each block if T is divided evenly. */
+/* Returns the maximum tokens in a block, and the tokens in each block if T is divided evenly. */
 static inline int64_t cpl_block_most_tokens(int64_t T, int64_t K, int64_t d)
 {
     int64_t most = CPL_SLOT_NUMBERS / (K * d);
@@ -70,7 +70,8 @@ static inline int64_t cpl_block_rows(const cpl_expert_block *b, int64_t expert)
     return b->first_slot[expert + 1] - b->first_slot[expert];
 }
 
-/* The first row in [begin, end) whose token is `token` or later. Tokens rise within an expert. */
+/* Returns the first row in [begin, end) whose token is `token` or later. An expert's tokens
+ * rise. */
 static inline int32_t cpl_first_row_of(const int32_t *token_of, int32_t begin, int32_t end,
                                        int64_t token)
 {
@@ -84,7 +85,7 @@ static inline int32_t cpl_first_row_of(const int32_t *token_of, int32_t begin, i
     return begin;
 }
 
-/* The expert whose rows contain sorted row `row`. */
+/* Returns the expert whose rows contain sorted row `row`. */
 static inline int64_t cpl_expert_of_row(const int32_t *offset, int64_t n, int32_t row)
 {
     int64_t low = 0, high = n - 1;
@@ -146,9 +147,9 @@ typedef struct cpl_team {
     int64_t rows;
 } cpl_team;
 
-/* Calls work(job, team, expert) for every expert that has rows in the block: experts with more than
- * half a thread's even share one after the other with all threads, the rest side by side, the
- * largest first. `panels` has n_threads pieces of `bytes`, each for `rows` rows. */
+/* Calls work(job, team, expert) for every expert that has rows in the block. Experts with more than
+ * half a thread's even share run one after the other with all threads. The other experts run side
+ * by side, the largest first. `panels` has n_threads pieces of `bytes`, each for `rows` rows. */
 static inline void cpl_block_run(const cpl_backend *be, const cpl_expert_block *b, int64_t n,
                                  char *panels, size_t bytes, int64_t rows, void *job,
                                  void (*work)(void *job, cpl_team team, int64_t expert))

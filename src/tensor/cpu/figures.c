@@ -1,4 +1,4 @@
-/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in one
+/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in a fixed
  * order. */
 #include <float.h>
 #include <math.h>
@@ -55,7 +55,7 @@ static void mean_and_sd(double *mean, double *sd, const double *x, int64_t n)
     *sd = sqrt(squares / (double)n);
 }
 
-/* dots [n,n] = a [n,d] . b [n,d]^T in plain loops, since the product is small. */
+/* Computes dots [n,n] = a [n,d] . b [n,d]^T in plain loops, since the product is small. */
 static void all_dots(float *dots, const float *a, const float *b, int64_t n, int64_t d,
                      int n_threads)
 {
@@ -174,8 +174,9 @@ static void eps_figures(cpl_coupling_figures *f, const float *eps, const view *v
 
 /* ---- the noise ---- */
 
-/* The largest eps for which no proxy R_i * delta_i is nearer to R_j than to R_i: the noise moves it
- * by at most eps sum_k |R_ik| |R_jk - R_ik| along R_j - R_i, and |R_j - R_i|^2 / 2 is allowed. */
+/* Returns the largest eps for which no proxy R_i * delta_i is nearer to R_j than to R_i. The noise
+ * moves the proxy by at most eps sum_k |R_ik| |R_jk - R_ik| along R_j - R_i. The limit of the
+ * motion is |R_j - R_i|^2 / 2. */
 static double exact_bound(const float *own, const float *other, int64_t d)
 {
     double squares = 0, moved = 0;
@@ -188,7 +189,7 @@ static double exact_bound(const float *own, const float *other, int64_t d)
     return squares > 0 ? squares / (2 * moved) : 0; /* infinite if no noise moves R_i towards R_j */
 }
 
-/* Mean of eps_i / bound_i over the rows whose exact bound is positive and finite. */
+/* Returns the mean of eps_i / bound_i over the rows whose exact bound is positive and finite. */
 static double noise_bound_share(const float *rows, const float *eps, double *share, int64_t n,
                                 int64_t d, int n_threads)
 {
@@ -211,7 +212,7 @@ static double noise_bound_share(const float *rows, const float *eps, double *sha
 
 /* ---- the singular values of R ---- */
 
-/* The lower half of R R^T [n,n], or of R^T R [d,d] if that is smaller. */
+/* Computes the lower half of R R^T [n,n], or of R^T R [d,d] if this is smaller. */
 static void gram_of(double *gram, const float *r, int64_t n, int64_t d, int n_threads)
 {
     const bool by_rows = n <= d;

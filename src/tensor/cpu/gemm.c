@@ -1,9 +1,9 @@
 /* gemm.c - products of whole tensors.
  *
  * Room:    tensor/cpu. Operations: ops.h; the product itself is tensor/product.h.
- * Method:  operands that lie in the backend's form are multiplied in place. Others are converted to
- *          it block by block, so that scratch stays small for every shape. A BF16 result is made in
- *          F32 and rounded, block by block of its rows. */
+ * Method:  operands that lie in the backend's form are multiplied in place. Other operands are
+ *          converted block by block, so that scratch stays small for every shape. A BF16 result is
+ *          made in F32 and rounded, block by block of its rows. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/operand.h"
 
@@ -18,7 +18,7 @@ typedef struct side {
     cpl_trans trans;
     bool direct; /* multiplied in place */
     void *panel;
-    int64_t begin, depth_begin; /* position of the block in the panel; -1: no block yet */
+    int64_t begin, depth_begin; /* position of the block in the panel; -1 before the first block */
     cpl_operand packed;
 } side;
 
@@ -29,14 +29,14 @@ static side side_of(cpl_operand_form form, cpl_tensor x, cpl_trans trans, void *
     return s;
 }
 
-/* Rows (of a) or columns (of b) in a block that is `depth` deep. */
+/* Returns the rows (of a) or columns (of b) in a block that is `depth` deep. */
 static int64_t block_length(const side *s, int64_t length, int64_t depth)
 {
     int64_t most = depth > 0 ? BLOCK_NUMBERS / depth : length;
     return s->direct || length < most ? length : most;
 }
 
-/* A block as operand, in place or packed. `along` is true if a stored row runs along k. */
+/* Returns a block as operand, in place or packed. `along` is true if a stored row runs along k. */
 static cpl_operand side_block(side *s, cpl_operand_form form, bool along, int64_t begin,
                               int64_t length, int64_t depth_begin, int64_t depth, int threads)
 {
@@ -90,13 +90,13 @@ static int64_t longest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Bytes of the panel of an operand of `count` numbers, in any form. */
+/* Returns the bytes of the panel of an operand of `count` numbers, in any form. */
 static size_t panel_bytes(int64_t count)
 {
     return cpl_padded((size_t)least(count, BLOCK_NUMBERS) * sizeof(float));
 }
 
-/* Rows of a block of a BF16 result [m,n]. */
+/* Returns the rows of a block of a BF16 result [m,n]. */
 static int64_t block_rows(int64_t m, int64_t n)
 {
     return n ? least(m, longest(BLOCK_NUMBERS / n, 1)) : m;
@@ -155,7 +155,7 @@ void CPL_ISA_NAME(cpl_cpu_linear_backward)(cpl_backend *be, cpl_tensor dx, cpl_t
     CPL_ISA_NAME(cpl_cpu_gemm)(be, dw, CPL_TRANSPOSED, dy, CPL_AS_IS, x, 1);
 }
 
-/* No dimension of an operand or result is larger than the largest of all dimensions. */
+/* Returns the scratch bytes. The largest dimension bounds operands and results. */
 size_t CPL_ISA_NAME(cpl_cpu_gemm_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     int64_t most = longest(longest(work->n_tokens, work->vocab_size), work->d_model);

@@ -16,7 +16,7 @@ static cpl_tensor tensor_of(cpl_matrix x)
     return cpl_tensor_2d(x.at, CPL_F32, x.rows, x.cols);
 }
 
-/* The array x [count] as a tensor; none if x is NULL. */
+/* Returns the array x [count] as a tensor, or none if x is NULL. */
 static cpl_tensor vector_of(const float *x, int64_t count)
 {
     return cpl_tensor_1d((void *)(uintptr_t)x, CPL_F32, count);

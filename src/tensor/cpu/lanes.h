@@ -20,21 +20,21 @@ static inline lanes lanes_all(float x)
 {
     return _mm512_set1_ps(x);
 }
-static inline lanes lanes_madd(lanes a, lanes b, lanes c) /* a b + c */
+static inline lanes lanes_madd(lanes a, lanes b, lanes c) /* Returns a b + c. */
 {
     return _mm512_fmadd_ps(a, b, c);
 }
 typedef __m512d doubles;
-static inline doubles doubles_load(const float *x) /* VECTOR / 2 numbers as doubles */
+static inline doubles doubles_load(const float *x) /* Returns VECTOR / 2 numbers as doubles. */
 {
     return _mm512_cvtps_pd(_mm256_loadu_ps(x));
 }
-static inline doubles doubles_madd(doubles a, doubles b, doubles c) /* a b + c */
+static inline doubles doubles_madd(doubles a, doubles b, doubles c) /* Returns a b + c. */
 {
     return _mm512_fmadd_pd(a, b, c);
 }
-/* out[k] = numbers k of VECTOR rows that begin `stride` apart, k = 0 ... 3: a transposition, in
- * pieces of 4 x 4. */
+/* Sets out[k] to numbers k of VECTOR rows that begin `stride` apart, k = 0 ... 3: a transposition,
+ * in pieces of 4 x 4. */
 static inline void lanes_columns(lanes out[4], const float *x, int64_t stride)
 {
     lanes r[4];
@@ -135,8 +135,8 @@ static inline int64_t vector_round_up(int64_t count)
     return (count + VECTOR - 1) / VECTOR * VECTOR;
 }
 
-/* Sum of the squares of x [n], in double: no scale of the weights overflows or vanishes. Eight
- * sums, so that one's latency hides another's. */
+/* Returns the sum of the squares of x [n], in double: no scale of the weights overflows or
+ * vanishes. It uses eight sums, so that the latency of a sum is hidden by the others. */
 static inline double lanes_squares(const float *x, int64_t n)
 {
     enum { HALF = VECTOR / 2, SUMS = 8, STEP = HALF * SUMS };
@@ -155,8 +155,8 @@ static inline double lanes_squares(const float *x, int64_t n)
     return all;
 }
 
-/* As lanes_squares, with fewer partial sums: in a short row, joining many would take longer than
- * the squares. */
+/* Computes lanes_squares with fewer partial sums: in a short row, joining many sums would take
+ * longer than the squares. */
 static inline double lanes_squares_short(const float *x, int64_t n)
 {
     enum { HALF = VECTOR / 2, SUMS = 4, STEP = HALF * SUMS };

@@ -1,9 +1,9 @@
 /* operand.h - the forms of operands of products in memory, and products of them.
  *
  * Room:   tensor/cpu (header only).
- * Forms:  F32 as it is; BF16 if oneDNN multiplies it; else F32 numbers rounded to bf16, so that
- *         bf16 results are available on every processor. A *panel* is a piece of scratch that holds
- *         an operand in the form the backend needs, its rows contiguous. */
+ * Forms:  F32 unchanged; BF16 if oneDNN multiplies it; otherwise F32 numbers rounded to bf16, so
+ *         that bf16 results are available on every processor. A *panel* is a piece of scratch that
+ *         holds an operand in the form the backend needs, its rows contiguous. */
 #ifndef CPL_TENSOR_CPU_OPERAND_H
 #define CPL_TENSOR_CPU_OPERAND_H
 
@@ -16,7 +16,7 @@
 
 typedef enum cpl_operand_form { CPL_FORM_F32, CPL_FORM_BF16, CPL_FORM_ROUNDED } cpl_operand_form;
 
-/* The form of the operands of products of `be`. */
+/* Returns the form of the operands of products of `be`. */
 static inline cpl_operand_form cpl_operand_form_of(const cpl_backend *be)
 {
     if (be->compute == CPL_F32) return CPL_FORM_F32;
@@ -28,7 +28,7 @@ static inline cpl_dtype cpl_operand_form_dtype(cpl_operand_form form)
     return form == CPL_FORM_BF16 ? CPL_BF16 : CPL_F32;
 }
 
-/* Returns whether a stored array of `dtype` has the form already and can be multiplied in place. */
+/* Returns whether a stored array of `dtype` already has the form and can be multiplied in place. */
 static inline bool cpl_operand_form_fits(cpl_operand_form form, cpl_dtype dtype)
 {
     return dtype == cpl_operand_form_dtype(form) && form != CPL_FORM_ROUNDED;
@@ -49,7 +49,7 @@ static inline void cpl_put(cpl_operand_form form, void *panel, int64_t at, const
     }
 }
 
-/* As cpl_put, for n numbers of x from number `from` on; x is F32 or BF16. */
+/* Converts n numbers of x from number `from` on like cpl_put. x is F32 or BF16. */
 static inline void cpl_put_any(cpl_operand_form form, void *panel, int64_t at, const void *x,
                                cpl_dtype dtype, int64_t from, int64_t n)
 {
@@ -66,7 +66,7 @@ static inline void cpl_put_any(cpl_operand_form form, void *panel, int64_t at, c
 }
 
 /* Copies `rows` rows of `cols` numbers, `stride` apart and beginning at number `from` of x, into a
- * panel, with `threads` threads; returns the panel as operand. */
+ * panel, with `threads` threads. Returns the panel as operand. */
 static inline cpl_operand cpl_pack(cpl_operand_form form, void *panel, const void *x,
                                    cpl_dtype dtype, int64_t from, int64_t stride, int64_t rows,
                                    int64_t cols, int threads)
@@ -84,8 +84,8 @@ static inline cpl_operand cpl_transposed(cpl_operand a)
     return a;
 }
 
-/* c [m,n], rows c_stride apart, = beta c + a b with `threads` threads; a failure is kept in
- * be->failure, and later calls return at once. Several threads may call it at the same time. */
+/* Computes c [m,n], rows c_stride apart, = beta c + a b with `threads` threads. A failure is kept
+ * in be->failure, and later calls return at once. Several threads may call it at the same time. */
 static inline void cpl_multiply(cpl_backend *be, int threads, float *c, int64_t c_stride,
                                 cpl_operand a, cpl_operand b, cpl_product_shape shape, float beta)
 {

@@ -11,7 +11,7 @@
 #include "tensor/cpu/lanes.h"
 #include "tensor/cpu/operand.h"
 
-/* Scratch. */
+/* The scratch. */
 typedef struct view {
     double *norm;        /* [n] */
     float *unit;         /* [n,d] */
@@ -57,7 +57,7 @@ static double mean_square(const float *E, int64_t n)
     return sum / (double)(n * n);
 }
 
-/* to [d] += factor (along_others - unit (unit . along_others)). */
+/* Adds factor (along_others - unit (unit . along_others)) to `to` [d]. */
 static void add_row(float *to, const float *unit, const float *along_others, double factor,
                     int64_t d)
 {

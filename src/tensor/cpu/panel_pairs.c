@@ -1,6 +1,6 @@
 /* panel_pairs.c - see panel.h: products of bf16 numbers if the processor has an instruction for
- * pairs of them (AVX512-BF16). Callers ask cpl_panel_has_pairs first. Where the compiler's target
- * has no AVX-512 it returns false, and PANEL_MADD asserts that nobody calls it. */
+ * pairs of them (AVX512-BF16). Callers check cpl_panel_has_pairs first. Where the compiler's target
+ * has no AVX-512, cpl_panel_has_pairs returns false and PANEL_MADD must not be called (assert). */
 #include "tensor/cpu/panel.h"
 
 #if defined(__AVX512F__)

@@ -24,7 +24,7 @@ static double dot_part(const float *x, const float *y, int64_t count)
     return sum;
 }
 
-/* The sum of x, or of x y if y is not NULL. */
+/* Returns the sum of x, or of x y if y is not NULL. */
 static double reduce(const cpl_backend *be, const float *x, const float *y, int64_t count)
 {
     double parts[CPL_MOST_BLOCKS], sum = 0;
@@ -80,7 +80,7 @@ static double squares_of(cpl_tensor x, int64_t at, int64_t length)
     return sum;
 }
 
-/* Each thread takes whole rows, so that the order of a row's sum is fixed. */
+/* Computes the norms. Each thread takes whole rows, so that the order of a row's sum is fixed. */
 void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
 {
     const int64_t n = x.shape[0], length = n ? cpl_tensor_count(x) / n : 0;

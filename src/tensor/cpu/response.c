@@ -1,19 +1,19 @@
 /* response.c - see cpl_response_ops of tensor/host_ops.h.
  *
- * Room:  tensor/cpu. The product is that of the coupling loss's forward pass (expert.c):
- *        X is packed in panels; the rows of W are read in place, block by block. The products
- *        of one block and one panel are squared and added up while they are in the first cache, and
- *        are not kept. */
+ * Room:  tensor/cpu. The product is the product of the coupling loss's forward pass (expert.c). X
+ *        is packed in panels. The rows of W are read in place, block by block. The products of one
+ *        block and one panel are squared and added up while they are in the first cache, and are
+ *        not kept. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/panel.h"
 
 enum {
     MOST_ROWS   = 96,      /* rows of a block; a multiple of the panels' tiles of six rows */
-    LEAST_ROWS  = 24,      /* least rows of a block, each of which reads X from a shared cache */
+    LEAST_ROWS  = 24,      /* smallest block of rows; each block reads X from a shared cache */
     BLOCK_ITEMS = 1 << 17, /* numbers of W in a block: half a megabyte, read once a panel */
 };
 
-/* Columns of the panels of X. A single row is a plain vector, see cpl_panel_dots. */
+/* Returns the columns of the panels of X. A single row is a plain vector, see cpl_panel_dots. */
 static int64_t padded(int64_t n)
 {
     return n == 1 ? 1 : vector_round_up(n);
@@ -30,7 +30,7 @@ int64_t CPL_ISA_NAME(cpl_cpu_response_rows)(int64_t d)
     return rows > MOST_ROWS ? MOST_ROWS : rows < LEAST_ROWS ? LEAST_ROWS : rows;
 }
 
-/* Bytes for the products of one block with one panel and with the mean of X. */
+/* Returns the bytes for the products of one block with one panel and with the mean of X. */
 size_t CPL_ISA_NAME(cpl_cpu_response_scratch_bytes)(void)
 {
     return (size_t)MOST_ROWS * (PANEL + 1) * sizeof(float);
@@ -52,7 +52,7 @@ void CPL_ISA_NAME(cpl_cpu_response_pack)(void *packed, cpl_matrix X)
     set_mean((float *)packed + padded(n) * d, X.at, n, d);
 }
 
-/* squares [n] *add* the squares of c [rows, width], n <= width, row after row.
+/* Adds the squares of c [rows, width], n <= width, to squares [n], row after row.
  *
  * All sums are in double, where the square of an F32 number is exact: no scale of the weights
  * overflows or underflows, and the bits depend only on the order of the rows. F32 sums would
@@ -69,7 +69,7 @@ static void add_squares(double *squares, const float *c, int64_t rows, int64_t w
     for (int64_t i = 0; i < n; i++) squares[i] = sum[i];
 }
 
-/* centred [n] *add* the squares of c minus mean [rows], which is subtracted from each row of c. */
+/* Adds to centred [n] the squares of c minus mean [rows], which is subtracted from c's rows. */
 static void add_centred(double *centred, const float *c, const float *mean, int64_t rows,
                         int64_t width, int64_t n)
 {
@@ -108,8 +108,8 @@ static void add_block(double *squares, double *centred, const float *packed, int
 
 /* The norm is computed after the products have loaded the block into the cache: their arithmetic
  * hides the memory latency. It is computed row by row, so that its bits do not depend on the
- * blocks. In double, as the squares are (lanes_squares): with AVX2 about 0.09 ns a number of W,
- * where the products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
+ * blocks. It is in double, as the squares are (lanes_squares). With AVX2 it takes about 0.09 ns a
+ * number of W, while the products take about 1.6 ns with n = 64 and 6.4 ns with n = 256. */
 void CPL_ISA_NAME(cpl_cpu_response_add)(double *squares, double *centred, double *norm,
                                         const void *packed, int64_t n, cpl_matrix W, void *scratch)
 {

@@ -8,8 +8,8 @@
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
 
-/* Frequency and angle are rounded to F32, as Hugging Face rounds them. cos and sin of the angle are
- * computed in double, so that they are correctly rounded. */
+/* Fills the table of angles. Frequency and angle are rounded to F32, as Hugging Face rounds them.
+ * cos and sin of the angle are computed in double, so that they are correctly rounded. */
 void CPL_ISA_NAME(cpl_cpu_rope_table)(cpl_backend *be, cpl_tensor table, float theta)
 {
     CPL_ASSERT(table.rank == 3 && table.shape[2] == 2);
@@ -27,7 +27,7 @@ void CPL_ISA_NAME(cpl_cpu_rope_table)(cpl_backend *be, cpl_tensor table, float t
     }
 }
 
-/* One head: (a, b) becomes (a cos - b sin, b cos + a sin), sin taken with `sign`. */
+/* Rotates one head: (a, b) becomes (a cos - b sin, b cos + a sin), sin taken with `sign`. */
 static void rotate(float *head, const float *angles, int64_t half, float sign)
 {
     float *upper = head + half;

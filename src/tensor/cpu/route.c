@@ -1,4 +1,5 @@
-/* route.c - the router's choice: scores, the K best, figures about them, gradient, sorting, bias.
+/* route.c - the router's choice: scores, the K best experts, figures about the choice, gradient,
+ * sorting, bias.
  *
  * Room:   tensor/cpu. Operations: ops.h.
  * Names:  T tokens, n experts, K experts a token.
@@ -15,7 +16,7 @@ enum { LEAST_TOKENS = 64 }; /* smallest number of tokens in a block */
 
 /* ---- choosing ---- */
 
-/* probs = softmax(logits); returns log of the sum of exponentials. */
+/* Sets probs to softmax(logits). Returns the log of the sum of exponentials. */
 static float softmax(float *probs, const float *logits, int64_t n)
 {
     const float largest = cpl_largest(logits, n);
@@ -31,7 +32,7 @@ static float softmax(float *probs, const float *logits, int64_t n)
     return largest + logf(sum);
 }
 
-/* probs = the sigmoid of each logit, computed from exp(-|logit|), which never overflows. */
+/* Sets probs to the sigmoid of each logit, computed from exp(-|logit|), which never overflows. */
 static void sigmoid(float *probs, const float *logits, int64_t n)
 {
 #pragma omp simd
@@ -41,7 +42,7 @@ static void sigmoid(float *probs, const float *logits, int64_t n)
     }
 }
 
-/* Sets probs; returns the log of the sum of the logits' exponentials. */
+/* Sets probs. Returns the log of the sum of the logits' exponentials. */
 static float scores(float *probs, const float *logits, int64_t n, bool sigmoids)
 {
     const float lse = softmax(probs, logits, n);
@@ -54,15 +55,15 @@ typedef struct order {
     const float *value, *bias; /* [n]; bias may be NULL */
 } order;
 
-/* Rank of expert e; NaN ranks below everything. */
+/* Returns the rank of expert e. NaN ranks below all numbers. */
 static inline float rank_of(order by, int64_t e)
 {
     const float rank = by.bias ? by.value[e] + by.bias[e] : by.value[e];
     return rank == rank ? rank : -INFINITY;
 }
 
-/* The next expert after `last`, whose rank is `last_rank`, in the order by rank and then by index.
- * Needs no list of the experts already chosen. Every call finds one until all n are chosen. */
+/* Returns the next expert after `last`, whose rank is `last_rank`, in the order by rank and then by
+ * index. Needs no list of the chosen experts. A call finds an expert until all n are chosen. */
 static int32_t next_best(order by, int64_t n, float last_rank, int32_t last)
 {
     int32_t best    = -1;
@@ -86,7 +87,7 @@ static void choose(int32_t *expert, order by, int64_t n, int64_t K)
     }
 }
 
-/* The sum of probs over the K chosen experts. */
+/* Returns the sum of probs over the K chosen experts. */
 static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
 {
     float sum = 0;
@@ -95,8 +96,8 @@ static float chosen_sum(const float *probs, const int32_t *expert, int64_t K)
 }
 
 /* Sets weight [K]. The reciprocal of a sum of sigmoid scores may overflow, so sigmoid scores are
- * divided by their sum; softmax scores are multiplied by its reciprocal, since the largest score is
- * among them. */
+ * divided by their sum. Softmax scores are multiplied by the reciprocal of their sum, since the
+ * largest score is among them. */
 static void set_weights(float *weight, const float *probs, const int32_t *expert, int64_t K,
                         cpl_routing how)
 {
@@ -142,7 +143,7 @@ static sums sums_at(double *scratch, int64_t n, int64_t block)
     return (sums){at, at + n, at + 2 * n, at + 2 * n + 1};
 }
 
-/* The divisor of a token's sigmoid scores: their sum, or 1 if they are all 0. */
+/* Returns the divisor of a token's sigmoid scores: their sum, or 1 if they are all 0. */
 static float whole_of(const float *probs, int64_t n)
 {
     float sum = 0;
@@ -151,7 +152,7 @@ static float whole_of(const float *probs, int64_t n)
     return sum != 0.0f ? sum : 1.0f;
 }
 
-/* The entropy, in nats, of the shares probs / whole. */
+/* Returns the entropy, in nats, of the shares probs / whole. */
 static double entropy_of(const float *probs, float whole, int64_t n)
 {
     float sum = 0;
@@ -172,7 +173,7 @@ static void sum_token(sums s, const float *probs, float whole, float lse, const 
     *s.entropy += entropy_of(probs, whole, n);
 }
 
-/* to [count] = scale * the sum over the blocks of parts [blocks, stride], in order. */
+/* Sets `to` [count] to scale * the sum over the blocks of parts [blocks, stride], in order. */
 static void join_parts(float *to, const double *parts, int64_t blocks, int64_t stride,
                        int64_t count, double scale)
 {
@@ -226,7 +227,7 @@ static void chosen_backward(float *dprobs, const float *dweight, const float *pr
     for (int64_t k = 0; k < K; k++) dprobs[expert[k]] += (dweight[k] - along) * scale;
 }
 
-/* In place: dlogits = probs (dprobs - sum dprobs probs + dlse), where d lse / d logits = probs. */
+/* Sets dlogits to probs (dprobs - sum dprobs probs + dlse), in place. d lse / d logits = probs. */
 static void softmax_backward(float *dlogits, const float *probs, float dlse, int64_t n)
 {
     float along = 0;
@@ -252,9 +253,9 @@ static void softmax_token(float *dlogits, const token_parts *t, float balance_sc
     softmax_backward(dlogits, t->probs, dlse, t->n);
 }
 
-/* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
- * dlogit_i. Renormalised weights are shares among the chosen experts. The formula uses shares and
- * no reciprocal of a sum, so that very small scores do not overflow. */
+/* Computes the gradient of one token with sigmoid scores. Shares q_e = s_e / sum s have dq_e / ds_i
+ * = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i) dlogit_i. Renormalised weights are shares
+ * among the chosen experts. With shares, not reciprocals of sums, small scores do not overflow. */
 static void sigmoid_token(float *dlogits, const token_parts *t, float balance_scale,
                           bool renormalise)
 {
@@ -296,8 +297,8 @@ void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, c
 
 /* ---- balancing without a loss ---- */
 
-/* Compares n load with the sum of the loads instead of load with the mean, which is exact if all
- * loads are equal. */
+/* Moves the biases. Compares n load with the sum of the loads instead of load with the mean, which
+ * is exact if all loads are equal. */
 void CPL_ISA_NAME(cpl_cpu_balance_bias)(cpl_backend *be, cpl_tensor bias, cpl_tensor load,
                                         float rate)
 {
@@ -338,8 +339,8 @@ static void first_rows(int32_t *offset, int32_t *counts, int64_t blocks, int64_t
     offset[n] = row;
 }
 
-/* A stable counting sort: histograms [blocks, n] in scratch, their running sums, then each block
- * assigns its own rows. */
+/* Sorts by a stable counting sort: histograms [blocks, n] in scratch, their running sums, then each
+ * block assigns its own rows. */
 void CPL_ISA_NAME(cpl_cpu_dispatch)(cpl_backend *be, cpl_dispatch plan, cpl_tensor expert,
                                     int64_t n_experts)
 {

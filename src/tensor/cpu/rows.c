@@ -17,8 +17,8 @@ enum {
 
 /* ---- RMSNorm ---- */
 
-/* `count` numbers of scratch of the calling thread, for a row in BF16. The first `used` numbers of
- * the scratch are in use already. NULL if not needed. */
+/* Returns `count` numbers of scratch of the calling thread, for a row in BF16, or NULL if not
+ * needed. The first `used` numbers of the scratch are in use already. */
 static float *own_room(const cpl_backend *be, int64_t used, int64_t count, bool needed)
 {
     const int64_t at = used + omp_get_thread_num() * count;
@@ -44,7 +44,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor in
     const float *w    = cpl_f32(weight);
 #pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        float *room      = own_room(be, 0, d, rounds); /* shared: the row of y replaces that of x */
+        float *room      = own_room(be, 0, d, rounds); /* shared: y's row replaces x's row */
         const float *row = cpl_row_read(x, t * d, d, room);
         float *out       = cpl_row_begin(y, t * d, room);
         float scale      = 1.0f / sqrtf(sum_of_squares(row, d) / (float)d + eps);
@@ -55,7 +55,7 @@ void CPL_ISA_NAME(cpl_cpu_rms_norm)(cpl_backend *be, cpl_tensor y, cpl_tensor in
     }
 }
 
-/* One row. With g = weight * dy: dx += inv (g - x inv^2 mean(g x)) and dweight += dy x inv. */
+/* Computes a row. With g = weight * dy: dx += inv (g - x inv^2 mean(g x)), dweight += dy x inv. */
 static void rms_norm_backward_row(float *dx, float *dweight, const float *dy, const float *x,
                                   const float *weight, float inv, int64_t d, bool adds)
 {
@@ -80,8 +80,8 @@ static void add_parts(float *sum, const float *parts, int64_t n_parts, int64_t d
     }
 }
 
-/* Each block of rows sums its part of dweight in scratch [blocks, d]; then the parts are added in
- * order. */
+/* Computes the gradients. Each block of rows sums its part of dweight in scratch [blocks, d]. Then
+ * the parts are added in order. */
 void CPL_ISA_NAME(cpl_cpu_rms_norm_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dweight,
                                              cpl_tensor dy, cpl_tensor x, cpl_tensor weight,
                                              cpl_tensor inv, float beta)
@@ -138,7 +138,7 @@ void CPL_ISA_NAME(cpl_cpu_clamp_backward)(cpl_backend *be, cpl_tensor dx, cpl_te
     }
 }
 
-/* The sum of a column, in double. */
+/* Returns the sum of a column, in double. */
 static double column_sum(const float *x, int64_t n, int64_t d)
 {
     double sum = 0;
@@ -230,8 +230,8 @@ void CPL_ISA_NAME(cpl_cpu_embed)(cpl_backend *be, cpl_tensor y, cpl_tensor table
     for (int64_t t = 0; t < T; t++) copy_part(y, t * d, table, id[t] * d, d);
 }
 
-/* The columns are cut into blocks. Each block adds all tokens in order, so that equal ids never
- * conflict. */
+/* Adds the gradient of the table. The columns are cut into blocks. Each block adds all tokens in
+ * order, so that equal ids never conflict. */
 void CPL_ISA_NAME(cpl_cpu_embed_backward)(cpl_backend *be, cpl_tensor dtable, cpl_tensor dy,
                                           cpl_tensor ids)
 {

@@ -40,7 +40,7 @@ static int32_t largest_id(const float *logits, int64_t V)
     return best;
 }
 
-/* prob = exp((logit - largest) / temperature), not normalised; the largest has 1, NaN has 0. */
+/* Sets prob to exp((logit - largest) / temperature), not normalised. The largest is 1, NaN is 0. */
 static void set_probs(float *prob, const float *logits, int64_t V, float largest, float temperature)
 {
 #pragma omp simd
@@ -83,7 +83,7 @@ static void make_heap(int32_t *heap, const float *prob, int64_t V)
 }
 
 /* Moves the most likely ids, best first, from the top of the heap to its end, until the sum of
- * their prob reaches `wanted` or the heap is empty. Sets *sum. Returns the number of ids moved; id
+ * their prob reaches `wanted` or the heap is empty. Sets *sum. Returns the number of ids moved. Id
  * k is heap[V - 1 - k]. */
 static int64_t take_best(double *sum, int32_t *heap, const float *prob, int64_t V, double wanted)
 {
@@ -102,7 +102,7 @@ static int64_t take_best(double *sum, int32_t *heap, const float *prob, int64_t 
 
 /* ---- drawing ---- */
 
-/* The first id of 0 ... V-1 at which the running sum passes `target`, or the last id with a
+/* Returns the first id of 0 ... V-1 at which the running sum passes `target`, or the last id with a
  * positive probability. */
 static int32_t draw_any(const float *prob, int64_t V, double target)
 {

@@ -13,8 +13,8 @@ enum {
     CPL_MOST_BLOCKS = 64,
 };
 
-/* Threads to use if `work` numbers are read or written: one or all. With teams of changing size the
- * OpenMP runtime would end and start threads. */
+/* Returns the threads to use if `work` numbers are read or written: one or all. With teams of
+ * changing size the OpenMP runtime would end and start threads. */
 static inline int cpl_threads(const cpl_backend *be, int64_t work)
 {
     return work < CPL_SHARE_LEAST ? 1 : be->n_threads;
@@ -26,13 +26,13 @@ static inline size_t cpl_padded(size_t bytes)
     return (bytes + CPL_ALIGNMENT - 1) / CPL_ALIGNMENT * CPL_ALIGNMENT;
 }
 
-/* A cut of 0 ... count-1 into `n` blocks of `length`; the last ones may be shorter or empty. */
+/* A cut of 0 ... count-1 into `n` blocks of `length`. The last blocks may be shorter or empty. */
 typedef struct cpl_blocks {
     int64_t count, n, length;
 } cpl_blocks;
 
-/* Cuts `count` into at most CPL_MOST_BLOCKS blocks of at least `least` numbers; one block if count
- * is 0. */
+/* Cuts `count` into at most CPL_MOST_BLOCKS blocks of at least `least` numbers, or into one block
+ * if count is 0. */
 static inline cpl_blocks cpl_cut(int64_t count, int64_t least)
 {
     int64_t n      = count / least;

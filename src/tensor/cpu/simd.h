@@ -11,7 +11,7 @@
 #include "tensor/numbers.h"
 #include "tensor/tensor.h"
 
-/* a b + c: rounded once if the processor has fused multiply-add, else twice. */
+/* Returns a b + c, rounded once if the processor has fused multiply-add, otherwise twice. */
 static inline float cpl_madd(float a, float b, float c)
 {
 #ifdef __FMA__
@@ -21,9 +21,9 @@ static inline float cpl_madd(float a, float b, float c)
 #endif
 }
 
-/* exp(x) with a relative error below 2e-7; 0 far below -87 (by way of subnormals), infinite above
- * 88.73, NaN for NaN. x = k ln 2 + r with |r| <= ln 2 / 2; the series of exp(r) to the 7th power
- * is off by less than 6e-9; 2^k is applied as two factors, so that both stay in range. */
+/* Returns exp(x) with a relative error below 2e-7. The result is 0 far below -87 (by way of
+ * subnormals), infinite above 88.73, NaN for NaN. x = k ln 2 + r with |r| <= ln 2 / 2. The series
+ * of exp(r) to the 7th power is off by less than 6e-9. 2^k is two factors, both in range. */
 static inline float cpl_exp(float x)
 {
     const float round_magic = 0x1.8p23f, ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
@@ -43,7 +43,7 @@ static inline float cpl_exp(float x)
     return p * cpl_f32_from_bits((low + 127u) << 23) * cpl_f32_from_bits((high + 127u) << 23);
 }
 
-/* to [n] = from [n], rounded to bf16; and back. */
+/* Sets `to` [n] to from [n], rounded to bf16. The next function converts back. */
 static inline void cpl_round_row(uint16_t *to, const float *from, int64_t n)
 {
 #pragma omp simd
@@ -56,7 +56,7 @@ static inline void cpl_widen_row(float *to, const uint16_t *from, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = cpl_bf16_to_f32(from[i]);
 }
 
-/* Numbers at ... at + n - 1 of x, F32 or BF16, as F32: in place, or widened in `room` [n]. */
+/* Returns numbers at ... at + n - 1 of x, F32 or BF16, as F32: in place, or in `room` [n]. */
 static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, float *room)
 {
     if (x.dtype == CPL_F32) return (const float *)x.storage + at;
@@ -65,8 +65,8 @@ static inline const float *cpl_row_read(cpl_tensor x, int64_t at, int64_t n, flo
     return room;
 }
 
-/* To write F32 numbers to y, F32 or BF16, from number `at` on: cpl_row_begin returns the place to
- * compute them, y itself or `room`; cpl_row_end then rounds them into y if y is BF16. */
+/* Begin and end writing F32 numbers to y, F32 or BF16, from number `at` on. cpl_row_begin returns
+ * the place to compute them, y itself or `room`. cpl_row_end rounds them into a BF16 y. */
 static inline float *cpl_row_begin(cpl_tensor y, int64_t at, float *room)
 {
     CPL_ASSERT(y.dtype == CPL_F32 || y.dtype == CPL_BF16);
@@ -78,8 +78,8 @@ static inline void cpl_row_end(cpl_tensor y, int64_t at, int64_t n, const float 
     if (y.dtype == CPL_BF16) cpl_round_row((uint16_t *)y.storage + at, made, n);
 }
 
-/* The largest number of x [n], without NaN; -infinity if all are NaN. The explicit lanes are needed
- * because not every compiler vectorises a maximum that must respect NaN. */
+/* Returns the largest number of x [n], without NaN, or -infinity if all are NaN. The explicit lanes
+ * are needed because not every compiler vectorises a maximum that must respect NaN. */
 static inline float cpl_largest(const float *x, int64_t n)
 {
     enum { LANES = 16 };

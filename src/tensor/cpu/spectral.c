@@ -82,14 +82,14 @@ static double dot(const double *x, const double *y, int64_t n)
     return sum;
 }
 
-/* y += a x. */
+/* Computes y += a x. */
 static void add(double *y, double a, const double *x, int64_t n)
 {
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) y[k] += a * x[k];
 }
 
-/* Row i of W [D,d] as doubles. */
+/* Reads row i of W [D,d] as doubles. */
 static void read_row(double *row, cpl_tensor W, int64_t i)
 {
     const int64_t d = W.shape[1];
@@ -101,7 +101,7 @@ static void read_row(double *row, cpl_tensor W, int64_t i)
     for (int64_t k = 0; k < d; k++) row[k] = (double)cpl_f32(W)[i * d + k];
 }
 
-/* The inner product of row i of W [D,d] with a row of the router. */
+/* Returns the inner product of row i of W [D,d] with a row of the router. */
 static double response(cpl_tensor W, int64_t i, const float *row)
 {
     const int64_t d = W.shape[1];
@@ -117,7 +117,7 @@ static double response(cpl_tensor W, int64_t i, const float *row)
     return sum;
 }
 
-/* w = W^T W v, or W^T times normal numbers if v is NULL. */
+/* Computes w = W^T W v, or W^T times normal numbers if v is NULL. */
 static void multiply(const lanczos *s, cpl_tensor W, const double *v)
 {
     const cpl_rng_key key = {.stream = CPL_STREAM_LANCZOS};
@@ -144,11 +144,11 @@ static double make_orthogonal(const lanczos *s, int64_t k)
     return along;
 }
 
-/* The last number of the unit eigenvector of T_k, by a recurrence from the last number to the
- * first. In this direction the numbers grow and rounding errors do not. */
+/* Returns the last number of the unit eigenvector of T_k, by a recurrence from the last number to
+ * the first. In this direction the numbers grow and rounding errors do not. */
 static double last_of_eigenvector(const lanczos *s, double theta, int64_t steps)
 {
-    double above = 0, x = 1, squares = 1; /* entries i + 1 and i; the last is 1 */
+    double above = 0, x = 1, squares = 1; /* entries i + 1 and i; the last entry is 1 */
     for (int64_t i = steps - 1; i > 0 && isfinite(squares); i--) {
         const double below = i + 1 < steps ? s->next[i] * above : 0;
         const double up    = ((theta - s->own[i]) * x - below) / s->next[i - 1];
@@ -159,7 +159,7 @@ static double last_of_eigenvector(const lanczos *s, double theta, int64_t steps)
     return 1 / sqrt(squares);
 }
 
-/* theta of T after `steps` steps. Sets *known if it is accurate enough. */
+/* Returns theta of T after `steps` steps. Sets *known if theta is accurate enough. */
 static double largest(const lanczos *s, int64_t steps, bool *known)
 {
     const double rest = s->next[steps - 1]; /* the norm of the rest, orthogonal to all v */

@@ -3,9 +3,9 @@
  * Room:    tensor/cpu. Operations: ops.h.
  * Names:   T tokens, d width, V vocabulary.
  * Method:  for each chunk of c tokens: logits [c,V] = x head^T in scratch; each row becomes its
- *          softmax gradient in place; dx = gradient . head; dhead += gradient^T . x. Three products
- *          in all.
- *          Where products are in bf16 the gradient is rounded to bf16 once, into a second array. */
+ *          softmax gradient in place; dx = gradient . head; dhead += gradient^T . x. These are
+ *          three products. Where products are in bf16 the gradient is rounded to bf16 once, into a
+ *          second array. */
 #include <math.h>
 
 #include "tensor/cpu/cpu.h"
@@ -17,7 +17,7 @@ enum {
     CHUNK_STEP  = 32,       /* chunks are multiples of this many tokens, for fast products */
 };
 
-/* Tokens of a chunk. Chunks are as even as the limit allows, so that the last one is not small. */
+/* Returns the tokens of a chunk, as even as the limit allows, so that the last is not small. */
 static int64_t chunk_tokens(int64_t T, int64_t V)
 {
     int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
@@ -28,7 +28,7 @@ static int64_t chunk_tokens(int64_t T, int64_t V)
     return even < most ? even : most;
 }
 
-/* Bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
+/* Returns the bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
 static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 {
     size_t count = (size_t)(c * V);
@@ -76,7 +76,7 @@ static float row_gradient(float *row, int32_t target, int64_t V, float scale)
 
 /* ---- one chunk ---- */
 
-/* Rows `at` ... at + c - 1 of x. */
+/* Returns rows `at` ... at + c - 1 of x. */
 static cpl_tensor slice(cpl_tensor x, int64_t at, int64_t c)
 {
     cpl_tensor part = cpl_tensor_2d(NULL, x.dtype, c, x.shape[1]);
@@ -84,8 +84,8 @@ static cpl_tensor slice(cpl_tensor x, int64_t at, int64_t c)
     return part;
 }
 
-/* Turns logits [c,V] into their gradient and sets nll [c]; `rounded` receives the gradient in bf16
- * (or none). */
+/* Turns logits [c,V] into their gradient and sets nll [c]. `rounded`, which may be none, receives
+ * the gradient in bf16. */
 static void chunk_gradient(const cpl_backend *be, float *nll, cpl_tensor rounded, cpl_tensor logits,
                            const int32_t *target, float scale)
 {
@@ -109,7 +109,7 @@ static void chunk_nll(const cpl_backend *be, float *nll, cpl_tensor logits, cons
 
 /* ---- all tokens ---- */
 
-/* The last `used` bytes of scratch. Products use the first bytes. */
+/* Returns the last `used` bytes of scratch. Products use the first bytes. */
 static char *end_of_scratch(const cpl_backend *be, size_t used)
 {
     CPL_ASSERT(be->scratch_bytes >= used);
@@ -164,8 +164,8 @@ void CPL_ISA_NAME(cpl_cpu_xent_train)(cpl_backend *be, cpl_tensor nll, cpl_tenso
     all_chunks(be, nll, dx, dhead, x, head, target, scale);
 }
 
-/* Bytes for the largest call. Since a smaller call may have larger chunks, this uses the limit
- * instead of chunk_tokens of the largest call. */
+/* Returns the bytes for the largest call. Since a smaller call may have larger chunks, this uses
+ * the limit instead of chunk_tokens of the largest call. */
 size_t CPL_ISA_NAME(cpl_cpu_xent_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, V = work->vocab_size;

@@ -3,7 +3,7 @@
  * Room:    tensor/cuda. Operations: ops.h. Method: attention.h. */
 #include "tensor/cuda/attention.h"
 
-/* delta = dot(dout, out). One warp computes one query and head. */
+/* Computes delta = dot(dout, out). One warp computes one query and head. */
 __global__ void __launch_bounds__(THREADS) attention_delta(attention_job j, int64_t count)
 {
     const int64_t at = (int64_t)blockIdx.x * WARPS + warp_here(), h = j.s.head_dim;
@@ -85,7 +85,7 @@ extern "C" void cpl_cuda_attention_backward(cpl_backend *be, cpl_tensor dq, cpl_
     launch(be, j);
 }
 
-/* Bytes for delta, which the backward pass needs. */
+/* Returns the bytes for delta, which the backward pass needs. */
 extern "C" size_t cpl_cuda_attention_scratch(const cpl_backend *be, const cpl_work *work)
 {
     (void)be;

@@ -1,16 +1,16 @@
-/* attention.h - shared by the kernels of attention: the rows of a block and the keys they see.
+/* attention.h - code shared by the kernels of attention: the rows of a block and their visible
+ * keys.
  *
  * Room:    tensor/cuda (device functions, for attention*.cu).
  * Names:   B sequences, H query heads on G key heads (r = H/G each), h head width, scale =
  *          1/sqrt(h). s scores, p their exponentials, dp = dout v^T, delta = dot(dout, out) of a
  *          query and head, ds = scale p (dp - delta).
- * Method:  forward: a block has some queries of one head and iterates over the keys that they see,
- *          with a running maximum and sum; out is rescaled when the maximum rises. backward: two
- *          passes, so that each sum belongs to one block. The first runs over blocks of queries for
- *          dq = ds k. The second runs over blocks of keys for dk = ds^T q and dv = p^T dout, and
- *          over the r heads of its group in order. Both passes are one kernel, whose rows are
- *          queries and columns keys, or the reverse. Sums, scores, the softmax and delta are
- *          F32. */
+ * Method:  forward: a block has some queries of one head and iterates over their visible keys, with
+ *          a running maximum and sum. out is rescaled when the maximum rises. backward: two passes,
+ *          so that each sum belongs to one block. The first runs over blocks of queries for dq = ds
+ *          k. The second runs over blocks of keys for dk = ds^T q and dv = p^T dout, and over the r
+ *          heads of its group in order. Both passes are one kernel, whose rows are queries and
+ *          columns keys, or the reverse. Sums, scores, the softmax and delta are F32. */
 #ifndef CPL_TENSOR_CUDA_ATTENTION_H
 #define CPL_TENSOR_CUDA_ATTENTION_H
 
@@ -44,7 +44,7 @@ typedef struct attention_tile {
 /* The rows of one head of one sequence in a tensor. */
 typedef struct attention_view {
     cpl_device_numbers x;
-    const int32_t *row; /* indices of the rows; NULL: consecutive rows from `first` on */
+    const int32_t *row; /* indices of the rows; NULL means consecutive rows from `first` on */
     int64_t first, stride, at;
 } attention_view;
 
@@ -75,27 +75,27 @@ static __device__ __forceinline__ attention_view key_view(const attention_job &j
     return {x, t.key_row, t.key0, j.s.n_kv_heads * j.s.head_dim, t.head / shared * j.s.head_dim};
 }
 
-/* Index of the first element of row i. */
+/* Returns the index of the first element of row i. */
 static __device__ __forceinline__ int64_t row_at(const attention_view &v, int64_t i)
 {
     return (v.row ? v.row[i] : v.first + i) * v.stride + v.at;
 }
 
-/* Index of query i in lse and delta. */
+/* Returns the index of query i in lse and delta. */
 static __device__ __forceinline__ int64_t query_at(const attention_job &j, const attention_tile &t,
                                                    int64_t i)
 {
     return (t.b * j.s.n_heads + t.head) * t.n_queries + i;
 }
 
-/* ---- keys that a query sees ---- */
+/* ---- visible keys of a query ---- */
 
 static __device__ __forceinline__ int64_t position(const attention_tile &t, int64_t query)
 {
     return t.n_keys - t.n_queries + query;
 }
 
-/* The first key that query i sees; past the last query, a key beyond all keys. */
+/* Returns the first visible key of query i, or a key beyond all keys past the last query. */
 static __device__ __forceinline__ int first_key(const attention_job &j, const attention_tile &t,
                                                 int64_t i)
 {
@@ -103,7 +103,7 @@ static __device__ __forceinline__ int first_key(const attention_job &j, const at
     return j.doc_start ? j.doc_start[t.b * t.n_keys + position(t, i)] : 0;
 }
 
-/* The first key that any of `count` queries from `first` on sees. Whole warps call it. */
+/* Returns the first visible key of `count` queries from `first` on. Whole warps call it. */
 static __device__ __forceinline__ int64_t first_key_of(const attention_job &j,
                                                        const attention_tile &t, int64_t first,
                                                        int count)
@@ -121,7 +121,7 @@ static __device__ __forceinline__ int64_t first_key_of(const attention_job &j,
     return least;
 }
 
-/* One more than the last key that any of `count` queries from `first` on sees. */
+/* Returns one more than the last visible key of `count` queries from `first` on. */
 static __device__ __forceinline__ int64_t last_key_of(const attention_tile &t, int64_t first,
                                                       int count)
 {
@@ -131,8 +131,8 @@ static __device__ __forceinline__ int64_t last_key_of(const attention_tile &t, i
 
 /* ---- the work of a block ---- */
 
-/* Sets *t to tile `number` of the segments, which are cut into tiles of `rows` queries. False if
- * the segments have fewer tiles. Whole warps call it. */
+/* Sets *t to tile `number` of the segments, which are cut into tiles of `rows` queries. Returns
+ * false if the segments have fewer tiles. Whole warps call it. */
 static inline __device__ bool segment_tile(const attention_job &j, int64_t number, int rows,
                                            attention_tile *t)
 {
@@ -216,7 +216,7 @@ static inline unsigned tiles_of(int64_t n, int rows)
 
 void cpl_attention_plain(cpl_backend *be, const attention_job *j);
 
-/* False, without a launch, if tensor cores do not support the job. */
+/* Returns false, without a launch, if tensor cores do not support the job. */
 bool cpl_attention_cores(cpl_backend *be, const attention_job *j);
 
 #endif /* CPL_TENSOR_CUDA_ATTENTION_H */

@@ -15,8 +15,8 @@ template <int H> static __device__ __forceinline__ uint16_t *panel_row(uint16_t 
 {
     return panel + row * (H + 8);
 }
-/* The address that a lane passes to ldmatrix for the four matrices of rows row ... row + 15 and
- * numbers x ... x + 15 of a panel. The second matrix is below the first, or beside it if BESIDE. */
+/* Returns the address that a lane passes to ldmatrix for the four matrices of rows row ... row + 15
+ * and numbers x ... x + 15 of a panel. The second matrix is below the first (BESIDE: beside it). */
 template <int H, bool BESIDE = false>
 static __device__ __forceinline__ uint16_t *matrices_at(uint16_t *panel, int row, int x)
 {
@@ -32,7 +32,8 @@ static __device__ __forceinline__ void copies_wait()
     CPL_COPY_WAIT(0);
 }
 
-/* panel = `count` rows from `first` on, zero from row `end` on. The copies may be asynchronous. */
+/* Sets panel to `count` rows from `first` on, zero from row `end` on. The copies may be
+ * asynchronous. */
 template <int H>
 static __device__ void fill_panel(uint16_t *panel, const attention_view &v, int64_t first,
                                   int64_t end, int count)
@@ -53,7 +54,7 @@ static __device__ void fill_panel(uint16_t *panel, const attention_view &v, int6
     }
 }
 
-/* c [16, 8 N] of a warp += rows row ... row + 15 of panel a times the rows of panel b. */
+/* Adds rows row ... row + 15 of panel a times the rows of panel b to c [16, 8 N] of a warp. */
 template <int H, int N>
 static __device__ __forceinline__ void add_scores(float (*c)[4], uint16_t *a, int row, uint16_t *b)
 {
@@ -70,7 +71,7 @@ static __device__ __forceinline__ void add_scores(float (*c)[4], uint16_t *a, in
     }
 }
 
-/* As add_scores, with the fragments of a in registers. */
+/* Computes add_scores with the fragments of a in registers. */
 template <int H, int N>
 static __device__ __forceinline__ void add_scores_of(float (*c)[4], const uint32_t (*a)[4],
                                                      uint16_t *b)
@@ -87,7 +88,7 @@ static __device__ __forceinline__ void add_scores_of(float (*c)[4], const uint32
     }
 }
 
-/* c [16,H] of a warp += weights w [16, 8 N], rounded to bf16, times panel b [8 N, H]. */
+/* Adds weights w [16, 8 N], rounded to bf16, times panel b [8 N, H] to c [16,H] of a warp. */
 template <int H, int N>
 static __device__ __forceinline__ void add_product(float (*c)[4], const float (*w)[4], uint16_t *b)
 {
@@ -106,7 +107,7 @@ static __device__ __forceinline__ void add_product(float (*c)[4], const float (*
     }
 }
 
-/* Row and column, in the strip of a warp, of number q of product n. */
+/* Return row and column, in the strip of a warp, of number q of product n. */
 static __device__ __forceinline__ int strip_row(int q)
 {
     return lane_here() / 4 + q / 2 * 8;
@@ -117,7 +118,7 @@ static __device__ __forceinline__ int strip_col(int n, int q)
     return n * NARROW + lane_here() % 4 * 2 + q % 2;
 }
 
-/* The largest, or the sum, over the four lanes that share a row. */
+/* Return the largest value, or the sum, over the four lanes that share a row. */
 static __device__ __forceinline__ float row_largest(float v)
 {
     v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
@@ -134,7 +135,7 @@ static __device__ __forceinline__ float row_sum(float v)
 
 static const float LOG2_E = 1.44269504088896340736f, LN_2 = 0.693147180559945309417f;
 
-/* The two rows of a lane: the keys they see, their largest score so far (times scale log2 e), and
+/* The two rows of a lane: their visible keys, their largest score so far (times scale log2 e), and
  * their sum so far over the lane's own columns. */
 typedef struct strip_rows {
     int from[2], to[2];
@@ -154,7 +155,7 @@ static __device__ __forceinline__ strip_rows strip_rows_of(const attention_job &
     return w;
 }
 
-/* Sets the scores of keys that row i of the lane does not see to -INFINITY. s begins at key
+/* Sets the scores of keys that are invisible to row i of the lane to -INFINITY. s begins at key
  * `key`. */
 template <int N>
 static __device__ __forceinline__ void hide(const strip_rows *w, float (*s)[4], int i, int key)
@@ -225,8 +226,8 @@ template <int H> struct forward_shared {
     enum { PANEL = TILE * (H + 8), BYTES = 2 * PANEL * (int)sizeof(uint16_t) };
 };
 
-/* K and V have one panel each. V is copied while scores are computed, the next K while V is
- * multiplied. The queries are copied through K's panel into registers. */
+/* Computes forward. K and V have one panel each. V is copied while scores are computed, the next K
+ * while V is multiplied. The queries are copied through K's panel into registers. */
 template <int H> __global__ void __launch_bounds__(THREADS, 2) attention_cores(attention_job j)
 {
     CPL_SHARED(uint16_t, k_panel);
@@ -295,7 +296,7 @@ static __device__ __forceinline__ void weigh_strip(const attention_job &j, const
                                                    int row, int64_t col)
 {
     const float scale = j.scale * LOG2_E;
-    /* Keys of the tile or step begin at key0, queries `lead` behind them. */
+    /* Keys of the tile or step begin at key0, queries `lead` later. */
     const int key0 = (int)(KEYS ? first : col), lead = (int)(KEYS ? col - first : first - col);
     CPL_UNROLL
     for (int n = 0; n < N; n++) {
@@ -311,7 +312,7 @@ static __device__ __forceinline__ void weigh_strip(const attention_job &j, const
     }
 }
 
-/* One step: adds the contribution of the columns from `col` on. */
+/* Runs one step: adds the contribution of the columns from `col` on. */
 template <int H, bool KEYS>
 static __device__ __forceinline__ void
 cores_step(const attention_job &j, const attention_tile &t, const attention_pass &p,
@@ -336,7 +337,7 @@ cores_step(const attention_job &j, const attention_tile &t, const attention_pass
     if (KEYS) add_product<H, N>(second, s, db);
 }
 
-/* to [rows of the view] = sum. */
+/* Sets `to` [rows of the view] to sum. */
 template <int H>
 static __device__ void store_sum(float *to, const attention_view &v, int64_t row, int64_t rows,
                                  const float (*sum)[4])
@@ -381,7 +382,7 @@ __global__ void __launch_bounds__(THREADS, 2) attention_backward_cores(attention
 
 /* ---- launches ---- */
 
-/* Whether tensor cores support the job: bf16, a suitable width, and tensors aligned to 16 bytes. */
+/* Returns whether tensor cores support the job: bf16, a suitable width, 16-byte alignment. */
 static bool has_cores(const attention_job &j)
 {
     uintptr_t bits = 0;

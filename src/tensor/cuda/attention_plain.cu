@@ -18,8 +18,8 @@ static __device__ __forceinline__ float operand(const attention_job &j, cpl_devi
     return j.rounds && !x.is_bf16 ? cpl_device_float(cpl_device_bf16(value)) : value;
 }
 
-/* panel[r row_pitch + x x_pitch] = number x0 + x of row first + r of the view, for r < rows and
- * x < PIECE; 0 outside the view. */
+/* Sets panel[r row_pitch + x x_pitch] to number x0 + x of row first + r of the view, for r < rows
+ * and x < PIECE; 0 outside the view. */
 static __device__ void gather_rows(const attention_job &j, float *panel, int row_pitch, int x_pitch,
                                    const attention_view &v, int64_t first, int64_t end, int rows,
                                    int64_t x0)
@@ -32,7 +32,7 @@ static __device__ void gather_rows(const attention_job &j, float *panel, int row
     }
 }
 
-/* s[r] += dot(row r of the warp, column of the lane), over one piece. */
+/* Computes s[r] += dot(row r of the warp, column of the lane), over one piece. */
 static __device__ __forceinline__ void add_dots(float *s, const float *rows, const float *cols)
 {
     const float *row = rows + warp_here() * ROWS, *col = cols + lane_here() * COL_PITCH;
@@ -40,7 +40,7 @@ static __device__ __forceinline__ void add_dots(float *s, const float *rows, con
         for (int r = 0; r < ROWS; r++) s[r] += row[x * BLOCK_ROWS + r] * col[x];
 }
 
-/* s[r] = dots of rows from `row` on with columns from `col` on. The whole block calls it. */
+/* Sets s[r] to dots of rows from `row` on with columns from `col` on. The whole block calls it. */
 static __device__ void dots(const attention_job &j, float *s, float *shared,
                             const attention_view &a, int64_t row, int64_t rows,
                             const attention_view &b, int64_t col, int64_t cols)
@@ -55,8 +55,8 @@ static __device__ void dots(const attention_job &j, float *s, float *shared,
     }
 }
 
-/* sum[r][c] += sum over the columns of weight[r] times number x + c CPL_WARP of the column's row in
- * v; every lane passes the weights of its column. */
+/* Computes sum[r][c] += sum over the columns of weight[r] times number x + c CPL_WARP of the
+ * column's row in v. Every lane passes the weights of its column. */
 static __device__ void add_weighted(const attention_job &j, float (*sum)[OUT_PARTS],
                                     const float *weight, float *shared, const attention_view &v,
                                     int64_t col, int64_t cols)
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(THREADS, 3) attention_plain(attention_job j)
 
 /* ---- backward ---- */
 
-/* p and ds of a query and a key from their scores s and dp. */
+/* Computes p and ds of a query and a key from their scores s and dp. */
 static __device__ __forceinline__ void weigh(const attention_job &j, const attention_tile &t,
                                              float *s, float *dp, int64_t query, int64_t key)
 {
@@ -165,7 +165,7 @@ static __device__ void plain_step(const attention_job &j, const attention_tile &
     if (KEYS) add_weighted(j, second, s, shared, p.db, col, p.end);
 }
 
-/* to [rows from `row` on of the view] = sum. */
+/* Sets `to` [rows from `row` on of the view] to sum. */
 static __device__ void plain_store(const attention_job &j, float *to, const attention_view &v,
                                    int64_t row, int64_t rows, const float (*sum)[OUT_PARTS])
 {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(THREADS, 3) attention_backward_plain(attention
 }
 /* ---- launches ---- */
 
-/* The grid: `tiles` tiles of every head, and parts of h. */
+/* Returns the grid: `tiles` tiles of every head, and parts of h. */
 static dim3 grid_of(const attention_job *j, int64_t tiles, int64_t heads)
 {
     return dim3((unsigned)(tiles * heads), tiles_of(j->s.head_dim, OUT));
@@ -209,7 +209,7 @@ static dim3 grid_of(const attention_job *j, int64_t tiles, int64_t heads)
 
 void cpl_attention_plain(cpl_backend *be, const attention_job *j)
 {
-    /* An upper bound: every segment has at most one tile that is not full. */
+    /* An upper bound, since every segment has at most one tile that is not full. */
     const int64_t tiles   = j->segment ? j->s.n_queries / BLOCK_ROWS + j->n_segments
                                        : j->s.batch * tiles_of(j->s.n_queries, BLOCK_ROWS);
     const dim3 of_queries = grid_of(j, tiles, j->s.n_heads);

@@ -21,8 +21,8 @@ static void grow_scratch(cpl_backend *be)
     c->cpu.scratch_bytes = c->cpu.scratch ? c->cpu_scratch : 0;
 }
 
-/* Replaces the operation's tensors by copies in the host's memory; tensors[0] is the output.
- * Returns the CPU backend, or NULL if the device has failed or memory is not available. */
+/* Replaces the operation's tensors by copies in host memory. tensors[0] is the output. Returns the
+ * CPU backend, or NULL if the device has failed or memory is not available. */
 static cpl_backend *borrow(cpl_backend *be, cpl_tensor *tensors, int count)
 {
     cpl_cuda *c = cpl_cuda_of(be);

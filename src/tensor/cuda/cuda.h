@@ -24,7 +24,7 @@ typedef struct cpl_cuda {
     size_t cpu_scratch; /* bytes of scratch of `cpu`, at most */
     char name[160];     /* "cuda:0 NVIDIA H100 80GB HBM3" */
     char libraries[96]; /* "CUDA driver 13.0, cuBLASLt 13.1.0" */
-    char sentence[256]; /* message of the first failure; "": none */
+    char sentence[256]; /* message of the first failure; "" before a failure */
 } cpl_cuda;
 
 static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)
@@ -35,14 +35,14 @@ static inline cpl_cuda *cpl_cuda_of(const cpl_backend *be)
 /* Records the failure of the latest launch, if it failed. `kernel` is named in the message. */
 void cpl_cuda_launched(cpl_backend *be, const char *kernel);
 
-/* Records a failure with a message for the user, unless one is recorded already. */
+/* Records a failure with a message for the user, unless a failure is recorded already. */
 void cpl_cuda_fail(cpl_backend *be, const char *sentence);
 
-/* Bytes of be->scratch that the operations of one file need at most. */
+/* Declares the bytes of be->scratch that the operations of one file need at most. */
 #define CPL_CUDA_SCRATCH(file)                                                                     \
     size_t cpl_cuda_##file##_scratch(const cpl_backend *be, const cpl_work *work)
 
-/* cpl_cuda_<operation>, with the operation's own signature. */
+/* Declares cpl_cuda_<operation>, with the operation's own signature. */
 #define CPL_OP(name)     __typeof__(*((const cpl_ops *)0)->name) cpl_cuda_##name;
 #define CPL_ERC_OP(name) __typeof__(*((const cpl_erc_ops *)0)->name) cpl_cuda_erc_##name;
 #include "tensor/ops.def"

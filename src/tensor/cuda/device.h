@@ -4,7 +4,7 @@
  *          for GPUs, and by g++ with tests/tensor/cuda/cuda_on_host.h, which runs the threads of a
  *          block in an order that shows missing barriers (tests/tensor/cuda).
  * Rules:   No atomic operation on floats, no kernel that waits for another block, no sum in an
- *          order that is not fixed: the same call gives the same bits. Shared memory is taken by
+ *          order that is not fixed, so that equal calls give equal bits. Shared memory is taken by
  *          CPL_SHARED alone. A grid comes from shapes, never from numbers on the device. Offsets of
  *          whole tensors are int64_t. A kernel is launched by CPL_LAUNCH, which records a
  *          failure. */
@@ -31,8 +31,8 @@
 /* Arrays indexed by a loop stay in registers only if the loop is unrolled. */
 #    define CPL_UNROLL _Pragma("unroll")
 
-/* Dynamic shared memory of the block, 16-byte aligned; its bytes are an argument of CPL_LAUNCH. At
- * most one per kernel. */
+/* Declares the block's dynamic shared memory, 16-byte aligned. Its bytes are an argument of
+ * CPL_LAUNCH. A kernel has at most one declaration. */
 #    define CPL_SHARED(type, name)                                                                 \
         extern __shared__ __align__(16) char cpl_shared_bytes[];                                   \
         type *name = (type *)cpl_shared_bytes
@@ -53,8 +53,8 @@
             }                                                                                      \
         } while (0)
 
-/* c [16,8] += a [16,16] . b [16,8] of a warp, bf16 with sums in F32 (mma.sync.m16n8k16): float
- * c[4], uint32_t a[4], b[2], in PTX's layout of fragments. */
+/* Computes c [16,8] += a [16,16] . b [16,8] of a warp, bf16 with sums in F32 (mma.sync.m16n8k16):
+ * float c[4], uint32_t a[4], b[2], in PTX's layout of fragments. */
 #    define CPL_MMA_16816(c, a, b)                                                                 \
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "                        \
                      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"                          \
@@ -62,8 +62,8 @@
                      : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]),            \
                        "r"((b)[1]))
 
-/* uint32_t r[4] = four matrices of 8 x 8 numbers of 16 bits, as fragments of CPL_MMA_16816
- * (ldmatrix). Lane i passes the address of row i mod 8 of matrix i / 8. TRANS: each matrix is
+/* Loads uint32_t r[4], four matrices of 8 x 8 numbers of 16 bits, as fragments of CPL_MMA_16816
+ * (ldmatrix). Lane i passes the address of row i mod 8 of matrix i / 8. With TRANS each matrix is
  * transposed. */
 #    define CPL_LDMATRIX_OF(form, r, shared_from)                                                  \
         asm volatile("ldmatrix.sync.aligned.m8n8.x4" form ".shared.b16 {%0,%1,%2,%3}, [%4];"       \
@@ -73,7 +73,7 @@
 #    define CPL_LDMATRIX(r, shared_from)       CPL_LDMATRIX_OF("", r, shared_from)
 #    define CPL_LDMATRIX_TRANS(r, shared_from) CPL_LDMATRIX_OF(".trans", r, shared_from)
 
-/* Copies 16 bytes from global to shared memory asynchronously: `bytes` of them are read, the others
+/* Copies 16 bytes from global to shared memory asynchronously: `bytes` bytes are read, the others
  * are 0. Both addresses are multiples of 16. CPL_COPY_WAIT waits for all groups of the thread's
  * copies except the latest n, a literal. Other threads see the copies after a barrier. */
 #    define CPL_COPY_ASYNC_16(shared_to, global_from, bytes)                                       \
@@ -84,7 +84,7 @@
 #    define CPL_COPY_COMMIT() asm volatile("cp.async.commit_group;" ::: "memory")
 #    define CPL_COPY_WAIT(n)  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 
-/* Two numbers rounded to bf16, `low` in the low half. */
+/* Returns two numbers rounded to bf16, `low` in the low half. */
 static __device__ __forceinline__ uint32_t cpl_device_pair(float low, float high)
 {
     uint32_t pair;
@@ -92,7 +92,7 @@ static __device__ __forceinline__ uint32_t cpl_device_pair(float low, float high
     return pair;
 }
 
-/* 2^x; subnormal results are 0. */
+/* Returns 2^x, or 0 for subnormal results. */
 static __device__ __forceinline__ float cpl_device_power_of_2(float x)
 {
     float power;
@@ -116,7 +116,7 @@ static __device__ __forceinline__ float cpl_device_float(uint16_t bf16)
     return value;
 }
 
-/* As cpl_bf16_from_f32 (tensor/numbers.h): to nearest, ties to even, NaN stays NaN. */
+/* Rounds like cpl_bf16_from_f32 (tensor/numbers.h): to nearest, ties to even, NaN stays NaN. */
 static __device__ __forceinline__ uint16_t cpl_device_bf16(float value)
 {
     uint32_t bits;
@@ -150,9 +150,9 @@ static __device__ __forceinline__ void cpl_device_set(cpl_device_numbers x, int6
         ((float *)x.at)[i] = value;
 }
 
-/* ---- sums, the same bits in every run ---- */
+/* ---- sums, with equal bits in every run ---- */
 
-/* The sum over the 32 lanes of a warp, all of which call it. T: float or double. */
+/* Returns the sum over the 32 lanes of a warp, all of which call it. T is float or double. */
 template <class T> static __device__ __forceinline__ T cpl_warp_sum(T v)
 {
     for (int m = CPL_WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
@@ -161,7 +161,7 @@ template <class T> static __device__ __forceinline__ T cpl_warp_sum(T v)
 
 /* Finds position *number in a sequence of 32 parts, lane i's part being `size` long. Returns the
  * lane of the part and makes *number relative to the part. Returns CPL_WARP if the position is
- * beyond all parts; *number is then relative to their end. All lanes call it. */
+ * beyond all parts. *number is then relative to their end. All lanes call it. */
 static __device__ __forceinline__ int cpl_warp_find(int size, int64_t *number)
 {
     const int lane = (int)threadIdx.x % CPL_WARP;
@@ -176,7 +176,7 @@ static __device__ __forceinline__ int cpl_warp_find(int size, int64_t *number)
     return which;
 }
 
-/* The sum over a block of whole warps, returned to all threads, which all call it. `part` is 33
+/* Returns the sum over a block of whole warps to all threads, which all call it. `part` is 33
  * numbers of shared memory and may be reused after the call. */
 template <class T> static __device__ __forceinline__ T cpl_block_sum(T v, T *part)
 {

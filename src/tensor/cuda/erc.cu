@@ -20,8 +20,8 @@ extern "C" CPL_CUDA_SCRATCH(erc)
 
 /* ---- the bound ---- */
 
-/* The sum of squared differences, computed by a warp. It is exactly 0 for equal rows, and no
- * cancellation occurs. b NULL: the sum of squares of a. */
+/* Returns the sum of squared differences, computed by a warp. It is exactly 0 for equal rows, and
+ * no cancellation occurs. If b is NULL, it is the sum of squares of a. */
 static __device__ double squared_distance(const float *a, const float *b, int64_t d)
 {
     double sum = 0;
@@ -32,13 +32,13 @@ static __device__ double squared_distance(const float *a, const float *b, int64_
     return cpl_warp_sum(sum);
 }
 
-/* The lesser of two numbers; NaN if one of them is NaN. */
+/* Returns the lesser of two numbers, or NaN if a number is NaN. */
 static __device__ __forceinline__ double lesser(double a, double b)
 {
     return a < b || a != a ? a : b;
 }
 
-/* A block computes one row; each of its warps takes some of the other rows. */
+/* Computes eps. A block computes one row. Each of its warps takes some of the other rows. */
 __global__ void nearest_kernel(float *eps, const float *R, int64_t n, int64_t d)
 {
     CPL_SHARED(double, nearest); /* [WARPS] */
@@ -66,7 +66,7 @@ extern "C" void cpl_cuda_erc_nearest(cpl_backend *be, cpl_tensor eps, cpl_tensor
 
 /* ---- the noise ---- */
 
-/* One round of cpl_rng_block (base/rng.c). */
+/* Computes one round of cpl_rng_block (base/rng.c). */
 static __device__ __forceinline__ void philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
 {
     const uint64_t p0 = (uint64_t)0xD2511F53u * c[0], p1 = (uint64_t)0xCD9E8D57u * c[2];
@@ -77,7 +77,7 @@ static __device__ __forceinline__ void philox_round(uint32_t c[4], uint32_t k0, 
     c[3] = (uint32_t)p0;
 }
 
-/* The same bits as cpl_rng_uniform. */
+/* Returns the bits of cpl_rng_uniform. */
 static __device__ float uniform_of(cpl_rng_key key, uint64_t index)
 {
     const uint64_t block = index / 4;
@@ -94,14 +94,14 @@ static __device__ float uniform_of(cpl_rng_key key, uint64_t index)
     return (float)((which & 2 ? high : low) >> 8) * (1.0f / (1 << 24));
 }
 
-/* The product is exact in double and rounded once. A fused multiply-add would give other bits than
- * the CPU. */
+/* Sets delta. The product is exact in double and rounded once. A fused multiply-add would give
+ * other bits than the CPU. */
 __global__ void noise_kernel(float *delta, const float *eps, cpl_rng_key key, uint64_t first,
                              int64_t count, int64_t d)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (at >= count) return;
-    const float between = 2.0f * uniform_of(key, first + (uint64_t)at) - 1.0f; /* exact */
+    const float between = 2.0f * uniform_of(key, first + (uint64_t)at) - 1.0f; /* this is exact */
     delta[at]           = 1.0f + (float)((double)eps[at / d] * (double)between);
 }
 

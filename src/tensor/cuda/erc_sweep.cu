@@ -1,10 +1,10 @@
 /* erc_sweep.cu - the phases of the coupling loss.
  *
- * Room:    tensor/cuda. Phases: tensor/erc.h; plain loops: model/erc/reference.c; on
- *          the CPU: tensor/cpu/erc.
- * Names:   m = i1 - i0 proxies of this part, J = j1 - j0 experts. z = W_g R~, u = W_p R~,
- *          h = SiLU(z) u [m,D], o = W_o h [m,d] are an expert's activations, one row per proxy.
- *          *Own*: each expert with only its own proxy, for the diagonal; m is then 1.
+ * Room:    tensor/cuda. Phases: tensor/erc.h. Plain loops: model/erc/reference.c. On the CPU:
+ *          tensor/cpu/erc.
+ * Names:   m = i1 - i0 proxies of this part, J = j1 - j0 experts. z = W_g R~, u = W_p R~, h =
+ *          SiLU(z) u [m,D], o = W_o h [m,d] are an expert's activations, one row per proxy. *Own*:
+ *          each expert with only its own proxy, for the diagonal, with m = 1.
  * Method:  experts are processed in chunks whose activations fit in scratch. The steps of a chunk:
  *          products, norms, hinges, and backward products of the pairs with an active hinge, which
  *          stand in order in each expert's list. One kernel computes all products, on the tiles of
@@ -43,14 +43,14 @@ typedef struct erc_scratch {
     /* arrays for the whole job */
     double *losses;   /* [J] */
     void *rows;       /* [n,d] the proxies, operands of products */
-    float *dproxy;    /* [n,d] their gradient */
+    float *dproxy;    /* [n,d] gradient of the proxies */
     float *column;    /* [J,m] M by columns */
     double *squares;  /* [J,m] M^2 */
     int32_t *reached; /* [J,m] bounds that an entry reaches: ROW, COLUMN */
     /* arrays for a chunk of at most `most` experts */
     int64_t most;
     float *scale;     /* [most,m] G[i,j] / M[i,j] */
-    int32_t *active;  /* [most,m] whether there is a gradient */
+    int32_t *active;  /* [most,m] 1 if there is a gradient */
     int32_t *list;    /* [most,m] the expert's proxies that have a gradient, in order */
     int32_t *any;     /* [most] length of the expert's list */
     float *z, *u, *h; /* [most,m,D], replaced by their gradients in the backward pass; h may be in
@@ -96,7 +96,7 @@ static erc_scratch scratch_of(void *memory, int64_t n, int64_t d, int64_t D)
     return s;
 }
 
-/* A job of smaller experts may have larger chunks, but at most CHUNK_BYTES. */
+/* Returns the scratch bytes. Jobs of smaller experts may have chunks of up to CHUNK_BYTES. */
 extern "C" CPL_CUDA_SCRATCH(erc_sweep)
 {
     const int64_t n = work->n_experts, d = work->d_model, D = work->d_expert;
@@ -108,13 +108,13 @@ extern "C" CPL_CUDA_SCRATCH(erc_sweep)
 
 /* ---- a job ---- */
 
-/* The job as the phases see it, on the host only. */
+/* The job as used by the phases, on the host only. */
 typedef struct erc_view {
     const cpl_erc_job *job;
     erc_scratch s;
     int64_t n, d, D, m, J;
     bool rounds;   /* operands of products are bf16 */
-    bool backward; /* some gradient is requested */
+    bool backward; /* a gradient is requested */
     bool own;      /* each expert with only its own proxy */
 } erc_view;
 
@@ -151,9 +151,9 @@ static erc_chunk chunk_of(const erc_view *v, int64_t first)
 
 /* ---- products ---- */
 
-/* c [rows, cols] = or += a [rows, depth] . b [cols, depth]^T for each expert. With `any`, operands
- * and results that have a list are indexed by it: the rows (if a lies along depth) or the depth are
- * then the expert's any[expert] pairs, at most `most`. */
+/* Computes c [rows, cols] = or += a [rows, depth] . b [cols, depth]^T for each expert. With `any`,
+ * operands and results that have a list are indexed by the list: the rows (if a lies along depth)
+ * or the depth are then the expert's any[expert] pairs, at most `most`. */
 typedef struct erc_product {
     grouped_rows c, a, b;
     bool adds;
@@ -211,27 +211,27 @@ static void multiply(cpl_backend *be, const erc_view *v, erc_product p, int64_t 
         launch<grouped_bf16<2>, A_ALONG, B_ALONG>(be, p, experts);
 }
 
-/* Activations [chunk, m, cols] in F32. listed: only pairs with a gradient. */
+/* Returns activations [chunk, m, cols] in F32. If `listed`, only pairs with a gradient. */
 static grouped_rows acts_of(const erc_view *v, float *x, int64_t cols, bool listed)
 {
     return {{x, false}, cols, v->m * cols, listed ? v->s.list : NULL, 1};
 }
 
-/* Gradients of activations as operands. They replace the activations; in bf16 they fill the first
- * half of each row. */
+/* Returns gradients of activations as operands. They replace the activations. In bf16 they fill the
+ * first half of each row. */
 static grouped_rows gradients_of(const erc_view *v, float *x, int64_t cols)
 {
     const int64_t stride = v->rounds ? 2 * cols : cols;
     return {{x, v->rounds}, stride, v->m * stride, v->s.list, 1};
 }
 
-/* h [chunk, m, D] as an operand. */
+/* Returns h [chunk, m, D] as an operand. */
 static grouped_rows hidden_of(const erc_view *v, bool listed)
 {
     return {{v->s.h, v->rounds}, v->D, v->m * v->D, listed ? v->s.list : NULL, 1};
 }
 
-/* The proxies [m,d] of the part, shared by all experts, or each expert's own proxy. */
+/* Returns the proxies [m,d] of the part, shared by all experts, or each expert's own proxy. */
 static grouped_rows proxies_of(const erc_view *v, erc_chunk chunk, bool listed)
 {
     const int64_t first = v->own ? v->job->j0 + chunk.first : v->job->i0;
@@ -239,7 +239,7 @@ static grouped_rows proxies_of(const erc_view *v, erc_chunk chunk, bool listed)
     return {{at, v->rounds}, v->d, v->own ? v->d : 0, listed ? v->s.list : NULL, 1};
 }
 
-/* Weights [J, rows, cols]. */
+/* Returns weights [J, rows, cols]. */
 static grouped_rows weights_of(erc_chunk chunk, cpl_tensor w)
 {
     const cpl_tensor part = cpl_tensor_range(w, chunk.first, chunk.count);
@@ -248,7 +248,7 @@ static grouped_rows weights_of(erc_chunk chunk, cpl_tensor w)
 
 /* ---- forward ---- */
 
-/* h = SiLU(z), times u if u is not NULL. */
+/* Computes h = SiLU(z), times u if u is not NULL. */
 __global__ void erc_hidden_kernel(cpl_device_numbers h, const float *z, const float *u,
                                   int64_t count)
 {
@@ -276,7 +276,7 @@ __global__ void erc_norms_kernel(float *norms, double *squares, const float *x, 
     norms[row]   = (float)sqrt(sum);
 }
 
-/* to [chunk, m, rows of w] = `from` times each expert's matrix of `w`. */
+/* Sets `to` [chunk, m, rows of w] to `from` times each expert's matrix of `w`. */
 static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *to,
                     grouped_rows from, cpl_tensor w)
 {
@@ -285,8 +285,8 @@ static void project(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *
     multiply<true, true>(be, v, p, chunk.count);
 }
 
-/* Computes the activations of a chunk. listed: only for pairs with a gradient; others are
- * undefined. */
+/* Computes the activations of a chunk. If `listed`, computes only pairs with a gradient and leaves
+ * the other pairs undefined. */
 static void activate(cpl_backend *be, const erc_view *v, erc_chunk chunk, bool listed)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -322,7 +322,7 @@ static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *
 /* ---- backward ---- */
 
 /* Stores `value` as number k of `row`, `length` long, in the form of an operand. All lanes of the
- * warp call it; they have read the numbers that they overwrite. */
+ * warp call it after they have read the numbers that they overwrite. */
 static __device__ __forceinline__ void replace(cpl_device_numbers row, int64_t k, int64_t length,
                                                float value)
 {
@@ -342,8 +342,8 @@ __global__ void erc_scale_kernel(float *x, const float *scale, const int32_t *ac
         replace({row, rounds}, k, length, k < length ? row[k] * scale[pair] : 0);
 }
 
-/* Replaces the active rows of z and u [pairs, D] by their gradients; z or u may be NULL. dh is the
- * gradient of h; NULL: scale [pairs] times h. */
+/* Replaces the active rows of z and u [pairs, D] by their gradients. z or u may be NULL. dh is the
+ * gradient of h. If dh is NULL, the gradient is scale [pairs] times h. */
 __global__ void erc_hidden_backward_kernel(float *z, float *u, const float *dh, const float *scale,
                                            const int32_t *active, int64_t pairs, int64_t D,
                                            bool rounds)
@@ -367,7 +367,7 @@ static void scale(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *x,
                v->s.active, pairs, length, v->rounds);
 }
 
-/* For out = in . w^T: dw *adds* dout^T . in, with dout [chunk, m, rows of w]. Does nothing if dw is
+/* Adds dout^T . in to dw for out = in . w^T, with dout [chunk, m, rows of w]. Does nothing if dw is
  * none. */
 static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl_tensor dw,
                         float *dout, grouped_rows in)
@@ -378,7 +378,7 @@ static void add_weights(cpl_backend *be, const erc_view *v, erc_chunk chunk, cpl
     multiply<false, false>(be, v, p, chunk.count);
 }
 
-/* din [chunk, m, columns of w] = or += dout w. */
+/* Computes din [chunk, m, columns of w] = or += dout w. */
 static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *din, bool adds,
                          float *dout, cpl_tensor w)
 {
@@ -388,7 +388,7 @@ static void project_back(cpl_backend *be, const erc_view *v, erc_chunk chunk, fl
     multiply<true, false>(be, v, p, chunk.count);
 }
 
-/* dproxy [m,d] *adds* drows of the active experts, in order. A thread takes one number. */
+/* Adds drows of the active experts to dproxy [m,d], in order. A thread takes one number. */
 __global__ void erc_add_rows_kernel(float *dproxy, const float *drows, const int32_t *active,
                                     int64_t experts, int64_t m, int64_t d)
 {
@@ -400,8 +400,8 @@ __global__ void erc_add_rows_kernel(float *dproxy, const float *drows, const int
     dproxy[at] += sum;
 }
 
-/* Adds to the gradients of the matrices and sets those of the proxies, from the gradients of z and
- * u stored in z and u. */
+/* Adds to the gradients of the matrices and sets the gradients of the proxies, from the gradients
+ * of z and u stored in z and u. */
 static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -418,7 +418,7 @@ static void backward_from_projections(cpl_backend *be, const erc_view *v, erc_ch
                s->dproxy + first * v->d, s->o, s->active, experts, rows, v->d);
 }
 
-/* Backward pass of a chunk. Needs its activations, and scale, active, list and any. */
+/* Runs the backward pass of a chunk. Needs its activations, and scale, active, list and any. */
 static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 {
     const cpl_erc_activation a = v->job->activation;
@@ -441,7 +441,7 @@ static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
 
 /* ---- hinges ---- */
 
-/* The factor G / M of an activation's gradient, since d|a| / da = a / |a|. */
+/* Returns the factor G / M of an activation's gradient, since d|a| / da = a / |a|. */
 static __device__ __forceinline__ float scale_of(double grad_M, double squares)
 {
     const double g = grad_M / sqrt(squares);
@@ -455,7 +455,7 @@ typedef struct erc_gradient {
     double alpha, unit;
 } erc_gradient;
 
-/* The inputs of the hinges of column j; column and reached [m] are those of column j. */
+/* The inputs of the hinges of column j. column and reached [m] belong to column j. */
 typedef struct erc_column {
     const float *column, *diagonal;
     int32_t *reached;
@@ -476,7 +476,7 @@ static __device__ double hinge(const erc_column *c, int64_t i)
     return (over_row < 0 ? 0 : over_row) + (over_column < 0 ? 0 : over_column); /* keeps NaN */
 }
 
-/* A block takes one column of the chunk. */
+/* Computes the hinges of a chunk. A block takes one column. */
 __global__ void erc_hinges_kernel(double *losses, erc_column c)
 {
     CPL_SHARED(double, slots);
@@ -508,8 +508,8 @@ static __device__ bool other_active(float *scale, const erc_gradient *g, int32_t
     return (hinges != 0 || entry != entry) && entry != 0;
 }
 
-/* A warp takes one column [m] of the chunk, whose `count` columns begin with expert j; s begins
- * with the chunk. The diagonal is active only if `violations` is not NULL. */
+/* Lists the active entries. A warp takes one column [m] of the chunk, whose `count` columns begin
+ * with expert j. s begins with the chunk. The diagonal is active only with `violations`. */
 __global__ void erc_active_kernel(erc_scratch s, erc_gradient g, int64_t m, int64_t i0, int64_t j,
                                   int64_t count)
 {
@@ -532,7 +532,7 @@ __global__ void erc_active_kernel(erc_scratch s, erc_gradient g, int64_t m, int6
     if (lane == 0) s.any[of] = before;
 }
 
-/* As erc_active_kernel, for the diagonal only. */
+/* Does the work of erc_active_kernel for the diagonal only. */
 __global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float *diagonal,
                                       int64_t j, int64_t count)
 {
@@ -543,7 +543,7 @@ __global__ void erc_own_active_kernel(erc_scratch s, erc_gradient g, const float
     s.list[at]   = 0;
 }
 
-/* A warp counts one entry of violations [2,n]: of a row, then of a column. */
+/* Counts violations [2,n]. A warp counts one entry: of a row, then of a column. */
 __global__ void erc_violations_kernel(int32_t *violations, const int32_t *reached, int64_t n,
                                       int64_t i0, int64_t m, int64_t j0, int64_t J)
 {
@@ -559,7 +559,7 @@ __global__ void erc_violations_kernel(int32_t *violations, const int32_t *reache
     if (lane == 0) violations[at] = count;
 }
 
-/* M[i0 + i, j0 + j] = column [J,m]. */
+/* Sets M[i0 + i, j0 + j] from column [J,m]. */
 __global__ void erc_entries_kernel(float *M, const float *column, int64_t n, int64_t i0, int64_t m,
                                    int64_t j0, int64_t J)
 {
@@ -579,7 +579,7 @@ __global__ void erc_loss_kernel(double *loss, const double *losses, int64_t J, d
 
 /* ---- the phases ---- */
 
-/* rows = R delta; dproxy = 0. */
+/* Sets rows to R delta and dproxy to 0. */
 __global__ void erc_rows_kernel(erc_scratch s, const float *R, const float *delta, int64_t count,
                                 bool rounds)
 {
@@ -627,7 +627,7 @@ static erc_gradient gradient_of(const erc_view *v, const int32_t *violations)
     return {violations, v->n, v->job->alpha, v->job->weight / ((double)v->n * (double)v->n)};
 }
 
-/* The scratch with column, squares and reached beginning at the chunk. */
+/* Returns the scratch with column, squares and reached beginning at the chunk. */
 static erc_scratch scratch_from(const erc_view *v, erc_chunk chunk)
 {
     const int64_t at = chunk.first * v->m;
@@ -672,7 +672,7 @@ extern "C" void cpl_cuda_erc_sweep(cpl_backend *be, cpl_erc_job job)
     join(be, &v);
 }
 
-/* dR adds dproxy delta: delta is held constant, R is not. */
+/* Adds dproxy delta to dR: delta is held constant, R is not. */
 __global__ void erc_router_kernel(float *dR, const float *dproxy, const float *delta, int64_t count)
 {
     const int64_t at = thread_of_grid();
@@ -692,7 +692,7 @@ extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
     if (!v.backward) return;
     for (int64_t j = 0; j < v.J; j += v.s.most) {
         const erc_chunk chunk = chunk_of(&v, j);
-        forward(be, &v, chunk, v.s.column); /* the same norms as before */
+        forward(be, &v, chunk, v.s.column); /* the norms are equal to the earlier norms */
         CPL_LAUNCH(be, erc_own_active_kernel, blocks_of(chunk.count, THREADS), dim3(THREADS), 0,
                    scratch_from(&v, chunk), gradient_of(&v, cpl_i32(job.violations)),
                    cpl_f32(job.diagonal), job.j0 + j, chunk.count);
@@ -701,15 +701,16 @@ extern "C" void cpl_cuda_erc_add_diagonal(cpl_backend *be, cpl_erc_job job)
     add_router(be, &v);
 }
 
-/* diagonal [n] = the diagonal of column, which holds all of M. */
+/* Sets diagonal [n] to the diagonal of column, which holds all of M. */
 __global__ void erc_diagonal_kernel(float *diagonal, const float *column, int64_t n)
 {
     const int64_t j = thread_of_grid();
     if (j < n) diagonal[j] = column[j * n + j];
 }
 
-/* The diagonal is read from M and needs no separate pass. If all experts are one chunk, their
- * activations are computed once; otherwise those of pairs with a gradient are computed again. */
+/* Runs all phases. The diagonal is read from M and needs no separate pass. If all experts are one
+ * chunk, their activations are computed once. Otherwise activations of pairs with a gradient are
+ * computed again. */
 extern "C" void cpl_cuda_erc_run_local(cpl_backend *be, cpl_erc_job job)
 {
     const erc_view v = view_of(be, &job, false);

@@ -3,12 +3,12 @@
  * Room:    tensor/cuda. Operations: ops.h.
  * Names:   T tokens, K experts a token, n experts, d model width, D expert width; rows are the T K
  *          sorted assignments. act = SiLU(gate) * up; h = routing weight times act.
- * Method:  as tensor/cpu/experts.c. One kernel computes gate, up and h. A second computes the
- *          experts' outputs (outs), in blocks of columns if they are many; a third sums them over K
- *          in order. Backward: one kernel computes da = dy W_down and from it h, dgate, dup and
- *          parts of dot(act, da). A block of a weight's gradient computes one tile and runs over
- *          its expert's rows in order. The outs are the sum of both products.
- * Grids:   from T K and n alone: blocks beyond the last tile of the last expert end at once. */
+ * Method:  as tensor/cpu/experts.c. One kernel computes gate, up and h. A second kernel computes
+ *          the experts' outputs (outs), in blocks of columns if they are many. A third kernel sums
+ *          them over K in order. Backward: one kernel computes da = dy W_down and from it h, dgate,
+ *          dup and parts of dot(act, da). A block of a weight's gradient computes one tile and runs
+ *          over its expert's rows in order. The outs are the sum of both products.
+ * Grids:   depend on T K and n alone. Blocks beyond the last expert's last tile end at once. */
 #include <cfloat>
 
 #include "tensor/cuda/four.h"
@@ -16,8 +16,8 @@
 
 enum { ROW_THREADS = 128 };
 
-/* Mean rows of an expert from which on tiles have 128 rows. With fewer, much of such tiles would be
- * empty. */
+/* Mean rows of an expert from which on tiles have 128 rows. With fewer rows, much of such tiles
+ * would be empty. */
 enum { MANY = 256 };
 
 /* Launches a kernel of tiles in the type of the backend's products. */
@@ -41,7 +41,7 @@ static const int64_t OUT_BYTES = CPL_PART((int64_t)5 << 29, 4 << 10);
 
 /* Sizes of a call, and arguments shared by all its kernels. */
 typedef struct sizes {
-    int64_t T, K, n, d, D, r; /* r: width of the gates' input */
+    int64_t T, K, n, d, D, r; /* r is the width of the gates' input */
     const int32_t *offset, *token, *row;
     int tile_rows, tile_columns; /* tiles of the kernels over sorted rows */
 } sizes;
@@ -49,7 +49,7 @@ typedef struct sizes {
 /* Arrays of a call in scratch. */
 typedef struct room {
     float *weight; /* [T K] routing weight of each sorted row */
-    float *dot;    /* [T K, parts] backward */
+    float *dot;    /* [T K, parts]; backward only */
     void *h;       /* [T K, D] */
     void *dy;      /* [T,d] backward: dy in bf16, since every expert of a token reads it */
     float *out;    /* [T K, columns] */
@@ -66,7 +66,7 @@ static __device__ __forceinline__ float sigmoid_of(float x)
 
 /* ---- kernels by tile ---- */
 
-/* Computes h and, if wanted, gate and up of a tile. Fragments of gate and up alternate. The two
+/* Computes h and, if wanted, gate and up of a tile. Fragments of gate and up alternate. Both
  * products share one input, or run one after the other. */
 template <class TILE>
 TILE_KERNEL(TILE)
@@ -109,7 +109,7 @@ gate_up_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_device_numbers
     }
 }
 
-/* Computes h, dgate and dup (stored in gate and up) of four numbers; numbers from `end` on are
+/* Computes h, dgate and dup (stored in gate and up) of four numbers. Numbers from `end` on are
  * skipped. Returns their part of dot(act, da). */
 static __device__ __forceinline__ float activate_backward(cpl_device_numbers h,
                                                           cpl_device_numbers gate,
@@ -164,8 +164,8 @@ activate_backward_kernel(cpl_device_numbers h, cpl_device_numbers gate, cpl_devi
     }
 }
 
-/* out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the product of a2 and b2 if a2 is given,
- * for the columns from `begin` on. */
+/* Computes out [rows, columns] = a . b^T (B_ALONG) or a . b, plus the product of a2 and b2 if a2 is
+ * given, for the columns from `begin` on. */
 template <class TILE, bool B_ALONG>
 static __device__ __forceinline__ void
 rows_tile(typename TILE::number *shared, float *out, int64_t begin, int64_t columns,
@@ -210,8 +210,8 @@ inputs_kernel(float *out, int64_t begin, int64_t columns, grouped_rows dgate, gr
     rows_tile<TILE, false>(shared, out, begin, columns, dgate, w_gate, dup, w_up, s.D, s);
 }
 
-/* dw [n, M, N] *adds* left^T . right over the rows of each expert; blockIdx.z has the second dw and
- * left, of the same shapes. */
+/* Adds left^T . right over the rows of each expert to dw [n, M, N]. blockIdx.z selects the second
+ * dw and left, of equal shapes. */
 template <class TILE>
 TILE_KERNEL(TILE)
 weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, grouped_rows right,
@@ -241,7 +241,7 @@ weights_kernel(float *dw, float *dw2, grouped_rows left, grouped_rows left2, gro
 
 /* ---- kernels by row ---- */
 
-/* to = from, rounded to bf16. */
+/* Sets `to` to `from`, rounded to bf16. */
 __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     narrow_kernel(cpl_device_numbers to, cpl_device_numbers from, int64_t count)
 {
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     cpl_four_set(to, i, count, cpl_four_get(from, i, count));
 }
 
-/* to [row[i]] = weight [i], for (token, choice) i. */
+/* Sets `to` [row[i]] to weight [i], for (token, choice) i. */
 __global__ void __launch_bounds__(ROW_THREADS)
     sort_kernel(float *to, const float *weight, const int32_t *row, int64_t count)
 {
@@ -257,7 +257,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     if (i < count) to[row[i]] = weight[i];
 }
 
-/* y [T,d] at `columns` columns from `begin` on = (or +=) the sum over K of out [T K, columns]. */
+/* Computes y [T,d] at `columns` columns from `begin` on = (or +=) the sum over K of out [T K,
+ * columns]. */
 __global__ void __launch_bounds__(ROW_THREADS)
     combine_kernel(float *y, const float *out, const int32_t *row, int64_t K, int64_t d,
                    int64_t begin, int64_t columns, bool adds)
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-/* dweight [i] = the sum of the parts of row[i], in order. */
+/* Sets dweight [i] to the sum of the parts of row[i], in order. */
 __global__ void __launch_bounds__(ROW_THREADS)
     dweight_kernel(float *dweight, const float *dot, const int32_t *row, int64_t count,
                    int64_t parts)
@@ -283,7 +284,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     dweight[i] = sum;
 }
 
-/* A block takes one (token, expert). A norm that is not a normal number counts as 0. */
+/* Computes the gradient of hidden. A block takes one (token, expert). A norm that is not a normal
+ * number counts as 0. */
 __global__ void __launch_bounds__(ROW_THREADS)
     hidden_backward_kernel(cpl_device_numbers hidden, const float *norm, const float *dnorm,
                            const float *dchosen, const int32_t *expert, const int32_t *row,
@@ -327,7 +329,7 @@ static int64_t dot_parts(const cpl_backend *be, int64_t D)
     return (int64_t)grouped_tiles(D, tile_columns(be));
 }
 
-/* Columns of the outs that are computed together. */
+/* Returns the number of the outs' columns that are computed together. */
 static int64_t out_columns(const cpl_backend *be, int64_t rows, int64_t d)
 {
     const int64_t fit  = OUT_BYTES / ((rows > 0 ? rows : 1) * (int64_t)sizeof(float));
@@ -335,7 +337,7 @@ static int64_t out_columns(const cpl_backend *be, int64_t rows, int64_t d)
     return d < most ? d : most;
 }
 
-/* Bytes of the outs for at most `rows` rows; fewer rows may have more columns. */
+/* Returns the bytes of the outs for at most `rows` rows. Fewer rows may have more columns. */
 static size_t most_of_out(const cpl_backend *be, int64_t rows, int64_t d)
 {
     const int64_t all = rows * d * 4, least = rows * tile_columns(be) * 4; /* bytes of F32 */
@@ -366,7 +368,7 @@ static room room_of(const cpl_backend *be, char *memory, sizes s, bool backward)
     return m;
 }
 
-/* An upper bound of the number of tiles of the sorted rows. */
+/* Returns an upper bound of the number of tiles of the sorted rows. */
 static unsigned most_tiles(sizes s)
 {
     return (unsigned)(s.T * s.K / s.tile_rows + s.n);
@@ -416,7 +418,7 @@ static grouped_rows token_rows(sizes s, cpl_tensor x)
     return {cpl_device_numbers_of(x), s.d, 0, s.token, 1};
 }
 
-/* The operand that the gate matrices multiply: x, or hidden. */
+/* Returns the operand that the gate matrices multiply: x, or hidden. */
 static grouped_rows gate_rows(sizes s, cpl_tensor x, cpl_tensor hidden)
 {
     if (!hidden.storage) return token_rows(s, x);
@@ -429,7 +431,7 @@ static cpl_device_numbers optional(cpl_tensor x)
     return cpl_device_numbers_of(x);
 }
 
-/* The grid with one block per tile of the sorted rows and of `width` columns. */
+/* Returns the grid with one block per tile of the sorted rows and of `width` columns. */
 static dim3 tiles_of(sizes s, int64_t width)
 {
     return dim3(grouped_tiles(width, s.tile_columns), most_tiles(s));
@@ -490,7 +492,7 @@ extern "C" void cpl_cuda_experts(cpl_backend *be, cpl_tensor y, cpl_tensor gate,
 
 /* ---- backward ---- */
 
-/* dy by sorted row, as an operand of products. */
+/* Returns dy by sorted row, as an operand of products. */
 static grouped_rows gradient_rows(cpl_backend *be, room m, cpl_tensor dy, sizes s)
 {
     const cpl_device_numbers to = {m.dy, true};
@@ -512,7 +514,7 @@ static void through_activation(cpl_backend *be, room m, cpl_tensor dweight, grou
                cpl_f32(dweight), (const float *)m.dot, s.row, s.T * s.K, dot_parts(be, s.D));
 }
 
-/* Adds the gradients dw and dw2; dw2 may be none. */
+/* Adds the gradients dw and dw2. dw2 may be none. */
 static void add_weights(cpl_backend *be, cpl_tensor dw, cpl_tensor dw2, grouped_rows left,
                         grouped_rows left2, grouped_rows right, sizes s)
 {
@@ -524,7 +526,7 @@ static void add_weights(cpl_backend *be, cpl_tensor dw, cpl_tensor dw2, grouped_
                  cpl_f32(dw), (float *)dw2.storage, left, left2, right, M, N, s.offset);
 }
 
-/* dx *adds*; dhidden is set if the gates' input is hidden. */
+/* Adds to dx. Sets dhidden if the gates' input is hidden. */
 static void add_inputs(cpl_backend *be, room m, float *dx, cpl_tensor dhidden, grouped_rows dgate,
                        grouped_rows dup, cpl_expert_weights w, sizes s)
 {
@@ -579,7 +581,7 @@ extern "C" void cpl_cuda_hidden_backward(cpl_backend *be, cpl_tensor hidden, cpl
                cpl_i32(expert), cpl_i32(plan.row), K, n, r);
 }
 
-/* Bytes for the routed experts or the shared expert, whose rows are all tokens. */
+/* Returns the bytes for the routed experts or the shared expert, whose rows are all tokens. */
 extern "C" size_t cpl_cuda_experts_scratch(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, d = work->d_model;

@@ -68,7 +68,7 @@ const char *cpl_cuda_missing(const cpl_cuda_found *f)
 
 /* ---- cuBLASLt ---- */
 
-/* The folder of the shared object that this file is in. */
+/* Returns the folder of the shared object that contains this file. */
 static const char *module_folder(void)
 {
     static char folder[PATH_MAX];
@@ -86,13 +86,13 @@ static const char *cuda_folder(void)
     return home && *home ? home : path && *path ? path : "/usr/local/cuda";
 }
 
-/* Folders searched for cuBLASLt, in this order, before those of the loader. */
+/* Folders searched for cuBLASLt, in this order, before the loader's folders. */
 static const struct {
     const char *(*in)(void);
     const char *folder;
 } places[] = {
     {module_folder,
-     "/../nvidia/cu13/lib"}, /* the package nvidia-cublas beside that of the module */
+     "/../nvidia/cu13/lib"}, /* the package nvidia-cublas beside the module's package */
     {module_folder, "/../nvidia/cublas/lib"}, /* nvidia-cublas-cu12 */
     {cuda_folder, "/lib64"},
 };

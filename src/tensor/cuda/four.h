@@ -33,7 +33,7 @@ static __device__ __forceinline__ bool cpl_four_is_whole(cpl_device_numbers x, i
     return i + 4 <= end && at % (x.is_bf16 ? 8 : 16) == 0;
 }
 
-/* Numbers i ... i + 3 of x; those from `end` on are 0. */
+/* Returns numbers i ... i + 3 of x. Numbers from `end` on are 0. */
 static __device__ __forceinline__ cpl_four cpl_four_get(cpl_device_numbers x, int64_t i,
                                                         int64_t end)
 {
@@ -54,7 +54,7 @@ static __device__ __forceinline__ cpl_four cpl_four_get(cpl_device_numbers x, in
     return v;
 }
 
-/* Sets numbers i ... i + 3 of x to v, except those from `end` on. */
+/* Sets numbers i ... i + 3 of x to v, except numbers from `end` on. */
 static __device__ __forceinline__ void cpl_four_set(cpl_device_numbers x, int64_t i, int64_t end,
                                                     cpl_four v)
 {
@@ -84,7 +84,7 @@ static __device__ __forceinline__ int64_t cpl_four_place(void)
 
 /* ---- rows ---- */
 
-/* The block for rows of `cols` numbers: as few warps per row as needed. */
+/* Returns the block for rows of `cols` numbers: as few warps per row as needed. */
 static inline dim3 cpl_four_row_block(int64_t cols)
 {
     unsigned x = CPL_WARP;
@@ -92,8 +92,8 @@ static inline dim3 cpl_four_row_block(int64_t cols)
     return dim3(x, CPL_FOUR_THREADS / x);
 }
 
-/* The sum over one row of threads. All threads of the block call it. part: CPL_FOUR_PART numbers of
- * shared memory for this row. */
+/* Returns the sum over one row of threads. All threads of the block call it. `part` is
+ * CPL_FOUR_PART numbers of shared memory for this row. */
 template <class T> static __device__ __forceinline__ T cpl_four_row_sum(T v, T *part)
 {
     return blockDim.x == CPL_WARP ? cpl_warp_sum(v) : cpl_block_sum(v, part);

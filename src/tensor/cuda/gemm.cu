@@ -2,12 +2,12 @@
  *
  * Room:    tensor/cuda. Operations: ops.h.
  * Method:  an operand whose type differs from the product's is first converted into scratch: in
- *          blocks if stored rows are terms of the sum or rows of the result, else as a whole. */
+ *          blocks if stored rows are terms of the sum or rows of the result, or as a whole. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/vendor.h"
 
 static const size_t PANEL_BYTES =
-    CPL_PART((size_t)128 << 20, 512); /* limit of a block of a, unless a row is longer */
+    CPL_PART((size_t)128 << 20, 512); /* limit of a block of a, exceeded only if a row is longer */
 
 static int64_t longest(int64_t a, int64_t b)
 {
@@ -19,7 +19,7 @@ static size_t padded(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* x as `dtype`, converted into `memory` if its type differs. */
+/* Returns x as `dtype`, converted into `memory` if its type differs. */
 static cpl_tensor converted(cpl_backend *be, cpl_tensor x, cpl_dtype dtype, void *memory)
 {
     if (x.dtype == dtype) return x;
@@ -35,13 +35,13 @@ static void multiply(cpl_backend *be, cpl_tensor c, cpl_trans ta, cpl_tensor a, 
     if (failed) cpl_cuda_fail(be, failed);
 }
 
-/* Bytes of scratch of one stored row; 0 if no conversion is needed. */
+/* Returns the bytes of scratch of one stored row, or 0 if no conversion is needed. */
 static size_t row_bytes(cpl_tensor x, cpl_dtype dtype)
 {
     return x.dtype == dtype ? 0 : (size_t)x.shape[1] * cpl_dtype_bytes(dtype);
 }
 
-/* Number of stored rows of `each` bytes in a block of `bytes`. */
+/* Returns the number of stored rows of `each` bytes in a block of `bytes`. */
 static int64_t block_rows(size_t bytes, size_t each, int64_t rows)
 {
     const size_t most = CPL_PART(bytes, bytes < 7 * each ? bytes : 7 * each);
@@ -50,7 +50,7 @@ static int64_t block_rows(size_t bytes, size_t each, int64_t rows)
     return (int64_t)(most / each);
 }
 
-/* c = beta c + a^T . b: the sum by blocks of both operands' stored rows. */
+/* Computes c = beta c + a^T . b: the sum by blocks of both operands' stored rows. */
 static void product_along_k(cpl_backend *be, cpl_dtype dtype, cpl_tensor c, cpl_tensor a,
                             cpl_tensor b, float beta)
 {
@@ -67,8 +67,8 @@ static void product_along_k(cpl_backend *be, cpl_dtype dtype, cpl_tensor c, cpl_
     }
 }
 
-/* c = beta c + op(a) . op(b). b is converted as a whole; a in blocks of rows of c if ta is
- * CPL_AS_IS. */
+/* Computes c = beta c + op(a) . op(b). b is converted as a whole. a is converted in blocks of rows
+ * of c if ta is CPL_AS_IS. */
 static void product_along_m(cpl_backend *be, cpl_dtype dtype, cpl_tensor c, cpl_trans ta,
                             cpl_tensor a, cpl_trans tb, cpl_tensor b, float beta)
 {
@@ -113,7 +113,7 @@ extern "C" void cpl_cuda_gemm_f32(cpl_backend *be, cpl_tensor c, cpl_trans ta, c
     product(be, CPL_F32, c, ta, a, tb, b, beta);
 }
 
-/* Converts dy once for both products. */
+/* Computes both gradients and converts dy once for both products. */
 extern "C" void cpl_cuda_linear_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dw,
                                          cpl_tensor dy, cpl_tensor x, cpl_tensor w, float beta)
 {
@@ -130,8 +130,8 @@ extern "C" void cpl_cuda_linear_backward(cpl_backend *be, cpl_tensor dx, cpl_ten
     be->scratch_bytes = room;
 }
 
-/* Operands converted as a whole are a weight, at most [largest dimension, d], and a gradient of the
- * tokens. A block has at least one row of each of two operands. */
+/* Returns the scratch. Operands converted as a whole are a weight, at most [largest dimension, d],
+ * and a gradient of the tokens. A block has at least a row of each operand. */
 extern "C" size_t cpl_cuda_gemm_scratch(const cpl_backend *be, const cpl_work *work)
 {
     int64_t wide = longest(longest(work->n_tokens, work->vocab_size), work->d_model);

@@ -2,7 +2,7 @@
  *
  * Room:    tensor/cuda (device functions, for experts.cu and erc_sweep.cu).
  * Method:  a block of 2 x 2 warps computes a tile. k advances in steps of 32 through a ring of
- *          stages in shared memory: while one stage is multiplied, the next ones are copied.
+ *          stages in shared memory: while one stage is multiplied, the next stages are copied.
  *          Products are bf16 on tensor cores with sums in F32, or F32 by plain multiplication.
  *          Aligned numbers of the product's type are copied by cp.async; other numbers are
  *          converted in registers. Operands are 0 past their ends. Sums over k are in order, so
@@ -14,16 +14,16 @@
 
 enum { STEP = 32, THREADS = 128, WARPS_ACROSS = 2 };
 
-/* A tile of ROWS x COLUMNS: a warp has HIGH x WIDE fragments of 16 x 8; a thread holds four numbers
- * of each. */
+/* A tile of ROWS x COLUMNS: a warp has HIGH x WIDE fragments of 16 x 8. A thread holds four numbers
+ * of each fragment. */
 template <int HIGH_, int WIDE_> struct grouped_shape {
     static const int HIGH = HIGH_, WIDE = WIDE_, ROWS = 32 * HIGH, COLUMNS = 16 * WIDE;
     typedef float sums[HIGH][WIDE][4];
 };
 
 /* Type of numbers, number of stages, bytes of shared memory, and the place of a number in a panel
- * of EDGE rows or columns. ALONG: stored rows and rows of the panel run along k; else along the
- * edge. Groups of eight numbers are swizzled so that loads of 8 x 8 matrices have no bank
+ * of EDGE rows or columns. With ALONG, stored rows and rows of the panel run along k, otherwise
+ * along the edge. Groups of eight numbers are swizzled so that loads of 8 x 8 matrices have no bank
  * conflicts. */
 template <int HIGH> struct grouped_bf16 : grouped_shape<HIGH, 8> {
     typedef uint16_t number;
@@ -68,7 +68,7 @@ typedef struct grouped_edge {
     int count;
 } grouped_edge;
 
-/* The edge from `first` on, at most `most` of `length`. */
+/* Returns the edge from `first` on, at most `most` of `length`. */
 static __device__ __forceinline__ grouped_edge grouped_edge_of(int64_t first, int64_t length,
                                                                int most)
 {
@@ -88,7 +88,7 @@ static __device__ __forceinline__ bool grouped_is_even(const grouped_rows &o)
     return o.stride % 8 == 0 && o.each % 8 == 0 && (uintptr_t)o.x.at % 16 == 0;
 }
 
-/* How many of the eight numbers from `at` on are below `end`. */
+/* Returns the count of the eight numbers from `at` on that are below `end`. */
 static __device__ __forceinline__ int grouped_count(int64_t at, int64_t end)
 {
     const int64_t left = end - at;
@@ -97,7 +97,7 @@ static __device__ __forceinline__ int grouped_count(int64_t at, int64_t end)
 
 /* ---- panels ---- */
 
-/* to [8] = `count` numbers of x from `at` on, then zeros. */
+/* Sets `to` [8] to `count` numbers of x from `at` on, then zeros. */
 static __device__ __forceinline__ void grouped_convert(float *to, cpl_device_numbers x, int64_t at,
                                                        int count)
 {
@@ -115,7 +115,7 @@ static __device__ __forceinline__ void grouped_convert(uint16_t *to, cpl_device_
 }
 
 /* The part of an operand that a thread copies: PER groups of eight numbers of each panel. Group i
- * is at (edge(i), k(i)); at[i] is the beginning of its stored row, or -1 past the end. PAIRED:
+ * is at (edge(i), k(i)). at[i] is the beginning of its stored row, or -1 past the end. With PAIRED,
  * groups along the edge alternate between two operands, copied by warps of even and odd number. */
 template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
     static const int PER = EDGE * STEP / 8 / THREADS;
@@ -168,7 +168,7 @@ template <class TILE, bool ALONG, int EDGE, bool PAIRED> struct grouped_walk {
 
 /* ---- tiles ---- */
 
-/* Row and column, in the tile, of number q of fragment (i, j) of this thread. */
+/* Return row and column, in the tile, of number q of fragment (i, j) of this thread. */
 template <class TILE> static __device__ __forceinline__ int grouped_row(int i, int q)
 {
     const int warp = (int)threadIdx.x / CPL_WARP, lane = (int)threadIdx.x % CPL_WARP;
@@ -181,16 +181,16 @@ template <class TILE> static __device__ __forceinline__ int grouped_column(int j
     return warp % WARPS_ACROSS * 8 * TILE::WIDE + 8 * j + lane % 4 * 2 + q % 2;
 }
 
-/* Loops over the pairs of numbers q and q + 1 of the thread's fragments; unrolled, since they are
- * in registers. */
+/* Loops over the pairs of numbers q and q + 1 of the thread's fragments. The loop is unrolled,
+ * since the numbers are in registers. */
 #define GROUPED_EACH(TILE, i, j, q)                                                                \
     CPL_UNROLL                                                                                     \
     for (int i = 0; i < TILE::HIGH; i++) CPL_UNROLL                                                \
     for (int j = 0; j < TILE::WIDE; j++) CPL_UNROLL                                                \
     for (int q = 0; q < 4; q += 2)
 
-/* r = the fragment of 16 numbers along the edge and 16 along k. SECOND_K: the second matrix follows
- * along k, as in two fragments b; else along the edge, as in a fragment a. */
+/* Loads r, the fragment of 16 numbers along the edge and 16 along k. With SECOND_K, the second
+ * matrix follows along k, as in two fragments b, otherwise along the edge, as in a fragment a. */
 template <class TILE, bool ALONG, int EDGE, bool SECOND_K>
 static __device__ __forceinline__ void grouped_fragment(uint32_t *r, const uint16_t *panel,
                                                         int edge, int k)
@@ -246,8 +246,8 @@ static __device__ __forceinline__ void grouped_multiply(typename TILE::sums &sum
     }
 }
 
-/* sum *adds* a . b^T over k numbers. A_ALONG and B_ALONG are the layouts of a and b. Begins with a
- * barrier and ends without one. */
+/* Adds a . b^T over k numbers to sum. A_ALONG and B_ALONG are the layouts of a and b. Begins with a
+ * barrier and ends without a barrier. */
 template <class TILE, bool A_ALONG, bool B_ALONG, bool PAIRED = false>
 static __device__ __forceinline__ void
 grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const grouped_rows &a,
@@ -268,7 +268,7 @@ grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const group
         const int64_t next = at + (TILE::STAGES - 1) * STEP;
         if (at >= 0) {
             CPL_COPY_WAIT(TILE::STAGES - 2);
-            __syncthreads(); /* this stage has arrived, the previous one has been read */
+            __syncthreads(); /* this stage has arrived, and the previous stage has been read */
         }
         if (next < k) {
             from_a.bring(shared + free * stage, a, of_a, next, k);
@@ -287,8 +287,8 @@ grouped_add(typename TILE::sums &sum, typename TILE::number *shared, const group
 
 /* ---- numbers of a result ---- */
 
-/* Position of number (row, column) in a tile stored by grouped_lay. Four numbers from a multiple of
- * four on are contiguous. */
+/* Returns the position of number (row, column) in a tile stored by grouped_lay. Four numbers from a
+ * multiple of four on are contiguous. */
 template <class TILE> static __device__ __forceinline__ int grouped_cell(int row, int column)
 {
     return row * TILE::COLUMNS + (column ^ row % 8 * 8);
@@ -316,7 +316,7 @@ static __device__ __forceinline__ float *grouped_lay(typename TILE::number *shar
     for (int i_ = (int)threadIdx.x, row, column;                                                   \
          row = i_ / ((width) / 4), column = i_ % ((width) / 4) * 4, row < (rows); i_ += THREADS)
 
-/* Four numbers of a tile stored by grouped_lay. */
+/* Returns four numbers of a tile stored by grouped_lay. */
 template <class TILE>
 static __device__ __forceinline__ cpl_four grouped_four(const float *tile, int row, int column)
 {
@@ -326,8 +326,8 @@ static __device__ __forceinline__ cpl_four grouped_four(const float *tile, int r
 
 /* ---- the tile of a block ---- */
 
-/* Finds tile `number` of the sorted rows, cut into tiles of at most `most` rows per expert. False
- * if there are fewer tiles. Whole warps call it. */
+/* Finds tile `number` of the sorted rows, cut into tiles of at most `most` rows per expert. Returns
+ * false if there are fewer tiles. Whole warps call it. */
 static __device__ __forceinline__ bool grouped_tile_at(int64_t number, int most,
                                                        const int32_t *offset, int n, int *expert,
                                                        int64_t *first, int *rows)

@@ -54,13 +54,13 @@ static void get_numbers(cpl_backend *be, void *to, cpl_tensor from)
     const size_t bytes = cpl_tensor_bytes(from);
     if (be->failure == CPL_OK)
         note_failure(be, cpl_vendor_get(cpl_cuda_of(be), to, from.storage, bytes));
-    if (be->failure != CPL_OK) memset(to, 0, bytes); /* valid ids */
+    if (be->failure != CPL_OK) memset(to, 0, bytes); /* zeros are valid ids */
 }
 
 /* ---- the table ---- */
 
-/* The largest scratch of the files of kernels. Also passes the shapes to the CPU backend, whose
- * scratch is in the host's memory. */
+/* Returns the largest scratch of the files of kernels. Also passes the shapes to the CPU backend,
+ * whose scratch is in host memory. */
 static size_t scratch_bytes(const cpl_backend *be, const cpl_work *work)
 {
     typedef size_t (*scratch_of)(const cpl_backend *, const cpl_work *);

@@ -1,4 +1,4 @@
-/* module.h - the shared object couplet-cuda.so, and how the program opens it.
+/* module.h - the shared object couplet-cuda.so, and the interface by which the program opens it.
  *
  * Room:   tensor/cuda. The program is not linked to CUDA: backend/device.c loads the module when a
  *         device is requested. The module uses only the CPU backend of the program, which is passed
@@ -19,8 +19,8 @@ typedef struct cpl_cuda_module {
     const char *program; /* version of the program that the module belongs to */
 
     /* Opens *be on GPU `device` (-1: the first). `cpu`, a backend of the program that computes in
-     * the same type, runs the operations without a kernel. Returns NULL, or a message that says
-     * what is missing and lives until the next call. */
+     * the same type, runs the operations without a kernel. Returns NULL, or a message that names
+     * the missing part and is valid until the next call. */
     const char *(*open)(cpl_backend *be, int device, const cpl_backend *cpu, cpl_fail_fn *fail);
 
     /* The messages of open for a machine without a GPU, NULL last. */

@@ -38,7 +38,7 @@ extern "C" CPL_CUDA_SCRATCH(orth)
     return view_of(NULL, work->n_experts, work->d_model).bytes;
 }
 
-/* A block normalises one row. A zero row stays zero. */
+/* Normalises the rows. A block takes one row. A zero row stays zero. */
 __global__ void orth_unit_kernel(orth_view v, const float *R, int64_t d)
 {
     CPL_SHARED(double, slots);
@@ -52,7 +52,7 @@ __global__ void orth_unit_kernel(orth_view v, const float *R, int64_t d)
     for (int64_t k = threadIdx.x; k < d; k += THREADS) unit[k] = (float)((double)row[k] * scale);
 }
 
-/* A block computes one row of E, each of its warps some entries. */
+/* Computes E. A block computes one row of E, each of its warps some entries. */
 __global__ void orth_products_kernel(orth_view v, int64_t n, int64_t d)
 {
     const int lane  = (int)threadIdx.x % CPL_WARP;
@@ -76,7 +76,7 @@ __global__ void orth_loss_kernel(double *loss, orth_view v, int64_t n)
     if (threadIdx.x == 0) *loss += sum / (double)(n * n);
 }
 
-/* A block takes one row: dR *adds* factor / norm (along_others - unit (unit . along_others)). */
+/* Adds factor / norm (along_others - unit (unit . along_others)) to dR. A block takes one row. */
 __global__ void orth_gradient_kernel(float *dR, orth_view v, int64_t n, int64_t d, double factor)
 {
     CPL_SHARED(double, slots);

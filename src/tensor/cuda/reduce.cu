@@ -4,7 +4,7 @@
 #include "tensor/cuda/four.h"
 
 enum {
-    PART             = 16 * 4 * CPL_FOUR_THREADS, /* numbers of a part at least */
+    PART             = 16 * 4 * CPL_FOUR_THREADS, /* least numbers of a part */
     MOST_PARTS       = CPL_PART(4096, 64),
     RESPONSE_THREADS = 1024,
 };
@@ -12,7 +12,7 @@ enum {
 /* The terms of a sum: x, x y, x^2, or 1 for each x below 0. */
 enum what { NUMBERS, PRODUCTS, SQUARES, NEGATIVE };
 
-/* The sum over four numbers from i on, without those from `end` on. */
+/* Returns the sum over four numbers from i on, without numbers from `end` on. */
 template <what WHAT>
 static __device__ __forceinline__ double sum_of(cpl_device_numbers x, cpl_device_numbers y,
                                                 int64_t i, int64_t end)
@@ -26,8 +26,8 @@ static __device__ __forceinline__ double sum_of(cpl_device_numbers x, cpl_device
     return sum;
 }
 
-/* parts [rows, n] = (or +=) the sums of n parts of each of the rows [rows, length]; block (row,
- * part). */
+/* Computes parts [rows, n] = (or +=) the sums of n parts of each of the rows [rows, length]; block
+ * (row, part). */
 template <what WHAT>
 __global__ void sum_parts(double *parts, cpl_device_numbers x, cpl_device_numbers y, int64_t length,
                           int64_t n, bool adds)
@@ -65,8 +65,8 @@ __global__ void root_sum(float *out, const double *parts, int64_t n)
 
 enum { SHARED_BYTES = (CPL_WARP + 1) * sizeof(double) };
 
-/* Number of parts of each of `rows` rows of `length` numbers: MOST_PARTS in all at most, or 1 per
- * row. */
+/* Returns the number of parts of each of `rows` rows of `length` numbers: MOST_PARTS in all at
+ * most, or 1 per row. */
 static int64_t parts_of(int64_t length, int64_t rows)
 {
     const int64_t most = MOST_PARTS / (rows < MOST_PARTS ? rows : (int64_t)MOST_PARTS);
@@ -106,7 +106,7 @@ extern "C" void cpl_cuda_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_
     reduce<PRODUCTS>(be, out, x, y);
 }
 
-/* Norms of short rows: a row of threads computes one row. */
+/* Computes norms of short rows. A row of threads computes one row. */
 __global__ void norms(float *out, cpl_device_numbers x, int64_t n, int64_t length)
 {
     CPL_SHARED(double, shared);
@@ -137,8 +137,8 @@ extern "C" void cpl_cuda_row_norms(cpl_backend *be, cpl_tensor out, cpl_tensor x
     CPL_LAUNCH(be, root_sum, (unsigned)n, CPL_WARP, SHARED_BYTES, cpl_f32(out), sums, parts);
 }
 
-/* out[i] = |x[i] rows[i]| with x[i] [D,d]. A block computes one i; its warps take turns at the rows
- * of x[i]. */
+/* Computes out[i] = |x[i] rows[i]| with x[i] [D,d]. A block computes one i. Its warps take turns at
+ * the rows of x[i]. */
 __global__ void __launch_bounds__(RESPONSE_THREADS)
     response_norms(float *out, cpl_device_numbers rows, cpl_device_numbers x, int64_t D, int64_t d)
 {

@@ -11,8 +11,8 @@ static dim3 grid_of(int64_t threads)
     return dim3((unsigned)((threads + THREADS - 1) / THREADS));
 }
 
-/* Frequency and angle are rounded to F32, as Hugging Face rounds them. cos and sin of the angle are
- * computed in double. */
+/* Fills the table of angles. Frequency and angle are rounded to F32, as Hugging Face rounds them.
+ * cos and sin of the angle are computed in double. */
 __global__ void rope_table(float *out, int64_t P, int64_t half, double theta)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -36,7 +36,7 @@ extern "C" void cpl_cuda_rope_table(cpl_backend *be, cpl_tensor table, float the
 typedef struct rotation {
     cpl_device_numbers x, angles;
     int64_t tokens, heads, half;
-    const int32_t *position; /* [tokens], or NULL: first + (t mod n_queries) */
+    const int32_t *position; /* [tokens], or NULL for first + (t mod n_queries) */
     int64_t n_queries, first;
     float sign; /* sign of the sine: 1 forward, -1 backward */
 } rotation;

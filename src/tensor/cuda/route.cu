@@ -1,4 +1,5 @@
-/* route.cu - the router's choice: scores, the K best, figures about them, gradient, sorting, bias.
+/* route.cu - the router's choice: scores, the K best experts, figures about the choice, gradient,
+ * sorting, bias.
  *
  * Room:   tensor/cuda. Operations: ops.h.
  * Names:  T tokens, n experts, K experts a token.
@@ -27,7 +28,7 @@ static dim3 per_token(int64_t T)
     return dim3((unsigned)parts_of(T, TOKEN_WARPS));
 }
 
-/* The token of this warp; it may be beyond the last token. */
+/* Returns the token of this warp, which may be beyond the last token. */
 static __device__ __forceinline__ int64_t token_of_warp()
 {
     return (int64_t)blockIdx.x * TOKEN_WARPS + (int)threadIdx.x / CPL_WARP;
@@ -40,7 +41,7 @@ static __device__ __forceinline__ int lane_of()
 
 /* ---- choosing ---- */
 
-/* The largest number of x [n], without NaN. */
+/* Returns the largest number of x [n], without NaN. */
 static __device__ float largest_of(const float *x, int n)
 {
     float largest = -INFINITY;
@@ -52,14 +53,14 @@ static __device__ float largest_of(const float *x, int n)
     return largest;
 }
 
-/* The sigmoid, computed from exp(-|logit|), which never overflows. */
+/* Returns the sigmoid, computed from exp(-|logit|), which never overflows. */
 static __device__ __forceinline__ float sigmoid(float logit)
 {
     const float small = expf(-fabsf(logit)), large = 1.0f / (1.0f + small);
     return logit >= 0 ? large : small * large;
 }
 
-/* Sets probs; returns the log of the sum of the logits' exponentials. */
+/* Sets probs. Returns the log of the sum of the logits' exponentials. */
 static __device__ float scores(float *probs, const float *logits, int n, bool sigmoids)
 {
     const float largest = largest_of(logits, n);
@@ -80,28 +81,28 @@ typedef struct order {
     const float *value, *bias; /* [n]; bias may be NULL */
 } order;
 
-/* An expert and its rank; index -1: no expert. */
+/* An expert and its rank. Index -1 means no expert. */
 typedef struct ranked {
     float rank;
     int index;
 } ranked;
 
-/* Rank of expert e; NaN ranks below everything. */
+/* Returns the rank of expert e. NaN ranks below all numbers. */
 static __device__ __forceinline__ float rank_of(order by, int e)
 {
     const float rank = by.bias ? by.value[e] + by.bias[e] : by.value[e];
     return rank == rank ? rank : -INFINITY;
 }
 
-/* Whether b comes before a: by rank, then by index. */
+/* Returns whether b comes before a: by rank, then by index. */
 static __device__ __forceinline__ bool is_better(ranked b, ranked a)
 {
     if (b.index < 0 || a.index < 0) return b.index >= 0;
     return b.rank > a.rank || (b.rank == a.rank && b.index < a.index);
 }
 
-/* The next expert after `last` in the order by rank and then by index. Needs no list of the experts
- * already chosen. Every call finds one until all n are chosen. */
+/* Returns the next expert after `last` in the order by rank and then by index. Needs no list of the
+ * experts already chosen. Every call finds an expert until all n are chosen. */
 static __device__ ranked next_best(order by, int n, ranked last)
 {
     ranked best = {-INFINITY, -1};
@@ -144,7 +145,7 @@ static __device__ void renormalise(float *weight, int K, float sum, bool sigmoid
     for (int k = lane_of(); k < K; k += CPL_WARP) weight[k] = weight[k] * scale / whole;
 }
 
-/* cpl_routing for kernels; bias may be NULL. */
+/* cpl_routing for kernels. bias may be NULL. */
 typedef struct routing {
     bool sigmoid, renormalise;
     const float *bias;
@@ -184,13 +185,13 @@ extern "C" void cpl_cuda_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse
 
 /* ---- figures ---- */
 
-/* Number of sums of a part: counts [n], probs [n], lse^2, entropy. */
+/* Returns the number of sums of a part: counts [n], probs [n], lse^2, entropy. */
 static __host__ __device__ __forceinline__ int64_t sums_length(int64_t n)
 {
     return 2 * n + 2;
 }
 
-/* The divisor of a token's sigmoid scores: their sum, or 1 if they are all 0. */
+/* Returns the divisor of a token's sigmoid scores: their sum, or 1 if they are all 0. */
 static __device__ float whole_of(const float *probs, int n)
 {
     float sum = 0;
@@ -199,7 +200,7 @@ static __device__ float whole_of(const float *probs, int n)
     return sum != 0.0f ? sum : 1.0f;
 }
 
-/* The entropy, in nats, of the shares probs / whole. */
+/* Returns the entropy, in nats, of the shares probs / whole. */
 static __device__ float entropy_of(const float *probs, float whole, int n)
 {
     float sum = 0;
@@ -218,7 +219,7 @@ typedef struct stats_part {
     bool sigmoid;
 } stats_part;
 
-/* Sets whole [tokens]. z and entropy *add* those of this warp's tokens. */
+/* Sets whole [tokens]. Adds z and entropy of this warp's tokens. */
 static __device__ void sum_tokens(const stats_part *part, float *whole, double *z, double *entropy)
 {
     for (int t = (int)threadIdx.x / CPL_WARP; t < part->tokens; t += THREADS / CPL_WARP) {
@@ -232,7 +233,7 @@ static __device__ void sum_tokens(const stats_part *part, float *whole, double *
     }
 }
 
-/* A thread sums one expert. */
+/* Sums one part by experts. A thread sums one expert. */
 static __device__ void sum_experts(const stats_part *part, const float *whole, double *counts,
                                    double *probs)
 {
@@ -273,7 +274,7 @@ typedef struct stats_out {
     float *counts, *mean_prob, *z, *entropy;
 } stats_out;
 
-/* A warp computes one of the sums, over the parts. */
+/* Joins the sums of the parts. A warp computes one of the sums. */
 __global__ void route_stats_join_kernel(stats_out out, const double *sums, int64_t parts, int n,
                                         double mean)
 {
@@ -319,7 +320,7 @@ typedef struct token_parts {
     int n, K;
 } token_parts;
 
-/* The sum of dweight * weight over the chosen experts, if weights are renormalised; else 0. */
+/* Returns the sum of dweight * weight over the chosen experts if renormalised, otherwise 0. */
 static __device__ float along_of(const token_parts *t, bool renormalise)
 {
     float along = 0;
@@ -327,7 +328,7 @@ static __device__ float along_of(const token_parts *t, bool renormalise)
     return along;
 }
 
-/* The index of expert e among the choices, or -1. */
+/* Returns the index of expert e among the choices, or -1. */
 static __device__ int choice_of(const token_parts *t, int e)
 {
     int choice = -1;
@@ -335,8 +336,9 @@ static __device__ int choice_of(const token_parts *t, int e)
     return choice;
 }
 
-/* Renormalised weights are w_k = p_k / S with S their sum, so that dp_k = (dw_k - sum_j dw_j w_j) /
- * S; dlogits = probs (dprobs - sum dprobs probs + dlse), where d lse / d logits = probs. */
+/* Computes the gradient of one token with softmax scores. Renormalised weights are w_k = p_k / S
+ * with S their sum, so that dp_k = (dw_k - sum_j dw_j w_j) / S. dlogits = probs (dprobs - sum
+ * dprobs probs + dlse), where d lse / d logits = probs. */
 static __device__ void softmax_token(float *dlogits, const token_parts *t, float balance_scale,
                                      float dlse, bool renormalise)
 {
@@ -356,9 +358,9 @@ static __device__ void softmax_token(float *dlogits, const token_parts *t, float
         dlogits[e] = t->probs[e] * (dlogits[e] - along + dlse);
 }
 
-/* Shares q_e = s_e / sum s have dq_e / ds_i = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i)
- * dlogit_i; renormalised weights are shares among the chosen experts. The formula uses shares and
- * no reciprocal of a sum, so that very small scores do not overflow. */
+/* Computes the gradient of one token with sigmoid scores. Shares q_e = s_e / sum s have dq_e / ds_i
+ * = ([e = i] - q_e) / sum s, and ds_i = s_i (1 - s_i) dlogit_i. Renormalised weights are shares
+ * among the chosen experts. With shares, not reciprocals of sums, small scores do not overflow. */
 static __device__ void sigmoid_token(float *dlogits, const token_parts *t, float balance_scale,
                                      bool renormalise)
 {
@@ -374,7 +376,7 @@ static __device__ void sigmoid_token(float *dlogits, const token_parts *t, float
     }
 }
 
-/* `all` points to the inputs of the first token. */
+/* Computes the gradient of the logits. `all` points to the inputs of the first token. */
 __global__ void route_backward_kernel(float *dlogits, token_parts all, const float *lse, int64_t T,
                                       float balance_scale, float z_scale, bool sigmoids,
                                       bool renormalise)
@@ -408,8 +410,8 @@ extern "C" void cpl_cuda_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl
 
 /* ---- balancing without a loss ---- */
 
-/* Compares n load with the sum of the loads instead of load with the mean, which is exact if all
- * loads are equal. */
+/* Moves the biases. Compares n load with the sum of the loads instead of load with the mean, which
+ * is exact if all loads are equal. */
 __global__ void balance_bias_kernel(float *bias, const float *load, int64_t n, float rate)
 {
     CPL_SHARED(double, slots);
@@ -442,7 +444,7 @@ static __device__ int read_part(int32_t *items, const int32_t *expert, int64_t l
     return count;
 }
 
-/* counts [n,parts] = the number of assignments of each part to each expert. */
+/* Sets counts [n,parts] to the number of assignments of each part to each expert. */
 __global__ void dispatch_count_kernel(int32_t *counts, const int32_t *expert, int64_t length, int n)
 {
     CPL_SHARED(int32_t, items);
@@ -454,8 +456,8 @@ __global__ void dispatch_count_kernel(int32_t *counts, const int32_t *expert, in
     }
 }
 
-/* The sum of the values of all threads before this one; sets *all to the sum over all threads.
- * slots: SUM_SLOTS numbers. */
+/* Returns the sum of the values of all threads before this thread. Sets *all to the sum over all
+ * threads. `slots` is SUM_SLOTS numbers. */
 static __device__ int32_t sum_before(int32_t value, int32_t *all, int32_t *slots)
 {
     const int lane = lane_of(), warp = (int)threadIdx.x / CPL_WARP;
@@ -475,8 +477,8 @@ static __device__ int32_t sum_before(int32_t value, int32_t *all, int32_t *slots
     return before + upto - value;
 }
 
-/* Replaces each number of x [count] by the sum of those before it. Returns the sum of all. All
- * threads call it. */
+/* Replaces each number of x [count] by the sum of the numbers before it. Returns the sum of all.
+ * All threads call it. */
 static __device__ int32_t running_sums(int32_t *x, int64_t count, int32_t *slots)
 {
     int32_t sum = 0;
@@ -490,8 +492,8 @@ static __device__ int32_t running_sums(int32_t *x, int64_t count, int32_t *slots
     return sum;
 }
 
-/* A block takes one expert: replaces its counts by the first row of each part, relative to the
- * expert, and sets offset[e] to its number of rows. */
+/* Replaces an expert's counts by the first row of each part, relative to the expert, and sets
+ * offset[e] to its number of rows. A block takes one expert. */
 __global__ void dispatch_rows_kernel(int32_t *offset, int32_t *counts, int64_t parts)
 {
     CPL_SHARED(int32_t, slots);
@@ -507,7 +509,7 @@ __global__ void dispatch_offset_kernel(int32_t *offset, int n)
     if (threadIdx.x == 0) offset[n] = all;
 }
 
-/* A thread takes one expert and iterates over the part, so that the expert's rows rise. */
+/* Places assignments. A thread takes one expert and the whole part, so the expert's rows rise. */
 __global__ void dispatch_place_kernel(int32_t *token, int32_t *row, const int32_t *offset,
                                       const int32_t *counts, const int32_t *expert, int64_t length,
                                       int n, int K)

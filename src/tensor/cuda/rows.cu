@@ -6,10 +6,10 @@
 
 enum {
     MOST_PARTS    = 512,      /* blocks of rms_norm_backward */
-    LEAST_ROWS    = 8,        /* smallest number of rows of such a block */
+    LEAST_ROWS    = 8,        /* smallest number of rows of a block of rms_norm_backward */
     MOST_SHARED   = 48 << 10, /* limit of shared memory of a block, in bytes */
     COLUMNS       = CPL_WARP, /* columns of a block that sums columns */
-    COLUMN_GROUPS = 16,       /* groups of rows in such a block */
+    COLUMN_GROUPS = 16,       /* groups of rows in a block that sums columns */
     CLASSES       = 512,      /* classes of ids; a block of embed_backward takes one */
     ID_THREADS    = 128,
     ID_TILE       = 4 * ID_THREADS, /* ids read in one step */
@@ -63,8 +63,8 @@ typedef struct norm_gradient {
     bool adds;
 } norm_gradient;
 
-/* One row, computed by this row of threads. With g = weight * dy: dx = (or +=) inv (g - x inv^2
- * mean(g x)) and sums += dy x inv. dx may be dy: a thread reads a number before it writes it. */
+/* This row of threads computes one row. With g = weight * dy: dx = (or +=) inv (g - x inv^2 mean(g
+ * x)) and sums += dy x inv. dx may be dy, since a thread reads a number before it writes it. */
 static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers sums, int64_t t,
                                              float *part)
 {
@@ -93,8 +93,8 @@ static __device__ void rms_norm_backward_row(norm_gradient s, cpl_device_numbers
     }
 }
 
-/* A block takes `length` rows and sets its row of parts [blocks,d], its part of dweight. in_shared:
- * each row of threads sums in shared memory; else in parts. */
+/* Computes the gradients. A block takes `length` rows and sets its row of parts [blocks,d], its
+ * part of dweight. With in_shared each row of threads sums in shared memory, otherwise in parts. */
 __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     rms_norm_backward(norm_gradient s, float *parts, int64_t length, bool in_shared)
 {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     }
 }
 
-/* The sum of column `column` of x [n,d], returned to all threads of the column. part: shared
+/* Returns the sum of column `column` of x [n,d] to all threads of the column. `part` is shared
  * memory. */
 static __device__ double column_sum(const float *x, int64_t n, int64_t d, int64_t column,
                                     double *part)
@@ -137,7 +137,7 @@ static dim3 column_grid(int64_t d)
     return dim3((unsigned)((d + COLUMNS - 1) / COLUMNS));
 }
 
-/* sum [d] += the rows of parts [n,d]. */
+/* Adds the rows of parts [n,d] to sum [d]. */
 __global__ void add_parts(float *sum, const float *parts, int64_t n, int64_t d)
 {
     CPL_SHARED(double, part);
@@ -299,7 +299,7 @@ __global__ void copy_numbers(cpl_device_numbers y, cpl_device_numbers x, int64_t
     cpl_four_set(y, i, count, cpl_four_get(x, i, count));
 }
 
-/* Copies `count` pairs of bytes between tensors of the same type, eight pairs per thread. */
+/* Copies `count` pairs of bytes between tensors of equal type, eight pairs per thread. */
 __global__ void copy_bits(uint16_t *y, const uint16_t *x, int64_t count)
 {
     const int64_t i = 2 * cpl_four_place();
@@ -351,9 +351,9 @@ static __device__ __forceinline__ void add_row(cpl_device_numbers dtable, int64_
     cpl_four_set(dtable, to * d + column, to * d + d, sum);
 }
 
-/* A block takes some columns of the rows whose ids are blockIdx.x modulo the number of classes, so
- * that one thread adds equal ids, in the order of the tokens. For each tile of ids the warps mark
- * the block's ids, one bit each, in one of two alternating buffers. */
+/* Adds the gradient of the table. A block takes some columns of the rows whose ids are blockIdx.x
+ * modulo the number of classes, so that one thread adds equal ids, in the order of the tokens. For
+ * each tile of ids the warps mark the block's ids, one bit each, in alternating buffers. */
 __global__ void embed_backward(cpl_device_numbers dtable, cpl_device_numbers dy, const int32_t *ids,
                                int64_t T, int64_t d)
 {

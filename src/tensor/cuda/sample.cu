@@ -1,11 +1,11 @@
-/* sample.cu - drawing the next token from logits.
+/* sample.cu - draws the next token from logits.
  *
- * Room:    tensor/cuda. Operations: ops.h. The CPU computes `normal`, since the same initial
- *          weights on every device (base/rng.h) need the same logarithm and cosine.
+ * Room:    tensor/cuda. Operations: ops.h. The CPU computes `normal`, since equal initial weights
+ *          on every device (base/rng.h) need equal logarithms and cosines.
  * Names:   V vocabulary. A NaN logit is never drawn. If all logits are NaN, id 0 is drawn.
  * Method:  one block takes a whole row. A *key* orders ids by falling probability, then by rising
- *          id: the bits of the probability, then those of V - 1 - id. Instead of sorting, a key is
- *          found bit by bit from the total probability of all keys not below it. */
+ *          id: the bits of the probability, then the bits of V - 1 - id. Instead of sorting, a key
+ *          is found bit by bit from the total probability of all keys not below it. */
 #include "tensor/cuda/device.h"
 
 enum {
@@ -18,7 +18,7 @@ extern "C" CPL_CUDA_SCRATCH(sample)
     return (size_t)work->vocab_size * sizeof(float);
 }
 
-/* ---- the largest ---- */
+/* ---- the largest logit ---- */
 
 /* A logit and its id. */
 typedef struct candidate {
@@ -26,7 +26,7 @@ typedef struct candidate {
     int32_t id;
 } candidate;
 
-/* The candidate with the larger logit; the lower id on ties. */
+/* Returns the candidate with the larger logit, or the lower id on ties. */
 static __device__ __forceinline__ candidate better(candidate a, candidate b)
 {
     return b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
@@ -43,8 +43,8 @@ static __device__ candidate best_of_warp(candidate best)
     return best;
 }
 
-/* The largest of logits [V], returned to all threads; id 0 with -infinity if no logit is above
- * -infinity. slots: one per warp. */
+/* Returns the largest of logits [V] to all threads, or id 0 with -infinity if no logit is above
+ * -infinity. `slots` has one entry per warp. */
 static __device__ candidate largest_of(const float *logits, int64_t V, candidate *slots)
 {
     const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
@@ -61,7 +61,7 @@ static __device__ candidate largest_of(const float *logits, int64_t V, candidate
 
 /* ---- probabilities ---- */
 
-/* prob = exp((logit - largest) / temperature), not normalised; the largest has 1, NaN has 0.
+/* Sets prob to exp((logit - largest) / temperature), not normalised. The largest has 1, NaN has 0.
  * Returns the sum of prob to all threads. */
 static __device__ double weigh(float *prob, const float *logits, int64_t V, float largest,
                                float temperature, double *slots)
@@ -78,8 +78,8 @@ static __device__ double weigh(float *prob, const float *logits, int64_t V, floa
 
 /* ---- drawing from all ---- */
 
-/* The first of items first ... end - 1 at which the running sum, which starts at `sum`, passes
- * `target`, or the last item with a positive probability. */
+/* Returns the first of items first ... end - 1 at which the running sum, which starts at `sum`,
+ * passes `target`, or the last item with a positive probability. */
 static __device__ int32_t draw_among(const float *prob, int64_t first, int64_t end, double sum,
                                      double target)
 {
@@ -93,8 +93,8 @@ static __device__ int32_t draw_among(const float *prob, int64_t first, int64_t e
     return last;
 }
 
-/* Each thread sums a run of ids into sums [THREADS]. The first thread finds the run and the id in
- * it. Only the first thread's result is valid. */
+/* Draws an id. Each thread sums a run of ids into sums [THREADS]. The first thread finds the run
+ * and the id in the run. Only the first thread's result is valid. */
 static __device__ int32_t draw_any(const float *prob, int64_t V, double target, double *sums)
 {
     const int64_t each = (V + THREADS - 1) / THREADS, mine = threadIdx.x * each;
@@ -130,7 +130,7 @@ static __device__ __forceinline__ uint64_t key_of(const keys *of, int64_t i)
     return (uint64_t)bits << of->id_bits | (uint64_t)(of->V - 1 - i);
 }
 
-/* The total probability of all ids whose keys are not below `key`, returned to all threads. */
+/* Returns the total probability of all ids whose keys are not below `key` to all threads. */
 static __device__ double mass_of(const keys *of, uint64_t key, double *slots)
 {
     double sum = 0;
@@ -139,7 +139,7 @@ static __device__ double mass_of(const keys *of, uint64_t key, double *slots)
     return cpl_block_sum(sum, slots);
 }
 
-/* The largest key whose mass reaches `target`, or exceeds it if `passes`. */
+/* Returns the largest key whose mass reaches `target`, or exceeds it if `passes`. */
 static __device__ uint64_t key_at(const keys *of, double target, bool passes, double *slots)
 {
     const int prob_bits = 30; /* bits of a float in [0,1] */
@@ -166,14 +166,14 @@ static __device__ int32_t draw_best(const keys *of, int64_t best, double wanted,
     return (int32_t)(of->V - 1 - (int64_t)(drawn & (((uint64_t)1 << of->id_bits) - 1)));
 }
 
-/* Launched as one block. */
+/* Draws an id. Launched as one block. */
 __global__ void sample_kernel(int32_t *id, const float *logits, keys of, float *prob,
                               float temperature, float top_p, float uniform)
 {
     CPL_SHARED(double, slots); /* [THREADS] */
     const candidate best = largest_of(logits, of.V, (candidate *)slots);
     int32_t drawn        = best.id;
-    if (temperature > 0 && best.logit > -INFINITY) { /* the same in all threads */
+    if (temperature > 0 && best.logit > -INFINITY) { /* the condition is equal in all threads */
         const double total = weigh(prob, logits, of.V, best.logit, temperature, slots);
         if (top_p >= 1.0f)
             drawn = draw_any(prob, of.V, (double)uniform * total, slots);

@@ -1,11 +1,11 @@
-/* vendor_nvidia.cu - tensor/cuda/vendor.h by the CUDA runtime and cuBLASLt.
+/* vendor_nvidia.cu - implements tensor/cuda/vendor.h by the CUDA runtime and cuBLASLt.
  *
  * Room:    tensor/cuda. The only file that calls libraries of the vendor. The runtime is linked
  *          statically. cuBLASLt, hundreds of megabytes, is loaded when a GPU is opened.
  * Method:  A product in row-major order is its transpose in the column-major order of cuBLASLt. The
  *          algorithm is chosen once for a shape, by cuBLASLt's heuristic, and kept. A sum may be
- *          split over blocks only if a separate step adds the parts, so that the same call gives
- *          the same bits.
+ *          split over blocks only if a separate step adds the parts, so that equal calls give equal
+ *          bits.
  * Copies:  numbers to the device go through two pieces of pinned memory, so that the caller may
  *          change its memory after the call. */
 #include <cstdio>
@@ -37,7 +37,7 @@ typedef struct plan_key {
 typedef struct plan {
     plan_key key;
     cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t a, b, c; /* as cuBLASLt sees them: a is the caller's b */
+    cublasLtMatrixLayout_t a, b, c; /* as passed to cuBLASLt: a is the caller's b */
     cublasLtMatmulAlgo_t algorithm;
 } plan;
 
@@ -96,7 +96,7 @@ static cudaError_t look_at(cpl_cuda_found *f, cudaDeviceProp *is)
     f->minor = is->minor;
     f->has_kernels =
         cudaFuncGetAttributes(&attributes, (const void *)present_kernel) == cudaSuccess;
-    (void)cudaGetLastError(); /* no launch's failure */
+    (void)cudaGetLastError(); /* clears the error, which is not a launch's failure */
     return cudaSuccess;
 }
 
@@ -110,7 +110,7 @@ static const char *open_device(cpl_cuda *c, int device, int *driver)
     f.is_too_old      = error == cudaErrorInsufficientDriver;
     (void)cudaDriverGetVersion(&f.driver);
     (void)cudaRuntimeGetVersion(&f.runtime);
-    if (error == cudaErrorNoDevice) error = cudaSuccess; /* the count says it */
+    if (error == cudaErrorNoDevice) error = cudaSuccess; /* the count reports this case */
     if (error == cudaSuccess && f.device < f.count) error = look_at(&f, &is);
     f.error            = error == cudaSuccess ? NULL : cudaGetErrorString(error);
     const char *failed = cpl_cuda_missing(&f);
@@ -207,7 +207,7 @@ void *cpl_vendor_take(cpl_cuda *c, size_t bytes)
     if (cudaSetDevice(c->device) == cudaSuccess &&
         cudaMalloc(&memory, bytes ? bytes : 1) == cudaSuccess)
         return memory;
-    (void)cudaGetLastError(); /* no launch's failure */
+    (void)cudaGetLastError(); /* clears the error, which is not a launch's failure */
     return NULL;
 }
 
@@ -232,7 +232,7 @@ const char *cpl_vendor_put(cpl_cuda *c, void *to, const void *from, size_t bytes
         const size_t count = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
         pinned *p          = &h->piece[h->next_piece];
         h->next_piece      = (h->next_piece + 1) % N_PIECES;
-        error              = cudaEventSynchronize(p->copied); /* at once if it never was recorded */
+        error              = cudaEventSynchronize(p->copied); /* no wait if it was never recorded */
         if (error != cudaSuccess) break;
         memcpy(p->memory, (const char *)from + at, count);
         error = cudaMemcpyAsync((char *)to + at, p->memory, count, cudaMemcpyHostToDevice,
@@ -267,7 +267,7 @@ static cudaDataType_t type_of(int32_t dtype)
     return dtype == CPL_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* The largest power of two up to 256 that divides the address. */
+/* Returns the largest power of two up to 256 that divides the address. */
 static uint32_t alignment_of(const void *memory)
 {
     uint32_t bytes = 256;
@@ -294,7 +294,7 @@ static plan_key key_of(cpl_tensor to, cpl_trans ta, cpl_tensor a, cpl_trans tb, 
     return key;
 }
 
-/* Makes the layout of a stored matrix [rows, cols]; cuBLASLt sees its transpose. */
+/* Makes the layout of a stored matrix [rows, cols], which is transposed for cuBLASLt. */
 static bool make_layout(handles *h, cublasLtMatrixLayout_t *layout, int32_t dtype, int64_t rows,
                         int64_t cols)
 {
@@ -359,7 +359,7 @@ static bool choose(handles *h, plan *p)
     return chosen;
 }
 
-/* The plan of a shape, from a table used as a ring. NULL if cuBLASLt refuses the shape. */
+/* Returns the plan of a shape, from a table used as a ring, or NULL if cuBLASLt refuses it. */
 static plan *plan_of(handles *h, const plan_key *key)
 {
     for (int i = 0; i < h->n_plans; i++)
@@ -374,8 +374,8 @@ static plan *plan_of(handles *h, const plan_key *key)
     return NULL;
 }
 
-/* The message for a refused product. If earlier work has failed, that failure is reported
- * instead. */
+/* Returns the message for a refused product. If earlier work has failed, returns the message of
+ * that failure instead. */
 static const char *refused(cpl_cuda *c, const plan_key *key, int status)
 {
     const char *before = cpl_vendor_wait(c);
@@ -410,8 +410,8 @@ const char *cpl_vendor_product(cpl_cuda *c, cpl_tensor to, cpl_trans ta, cpl_ten
 
 /* ---- choices of algorithms ---- */
 
-/* Writes the algorithm as its bytes, without the zeros at the end. The bytes are all of it
- * (cublasLt.h: "can be trivially serialized"). */
+/* Writes the algorithm as its bytes, without the zeros at the end. The bytes are the whole
+ * algorithm (cublasLt.h: "can be trivially serialized"). */
 static void print_algorithm(char *text, const cublasLtMatmulAlgo_t *algorithm)
 {
     int words = sizeof algorithm->data / sizeof *algorithm->data;

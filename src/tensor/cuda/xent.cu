@@ -9,22 +9,22 @@
 
 enum { THREADS = 512, CHUNK_STEP = 128 };
 static const int64_t CHUNK_BYTES =
-    CPL_PART((int64_t)256 << 20, 4 << 10); /* limit of a chunk's logits, unless one token needs
-                                              more */
+    CPL_PART((int64_t)256 << 20, 4 << 10); /* limit of a chunk's logits, exceeded only if one token
+                                              needs more */
 
 static size_t padded(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
 }
 
-/* Largest number of tokens of a chunk. */
+/* Returns the largest number of tokens of a chunk. */
 static int64_t most_tokens(int64_t V)
 {
     const int64_t most = CHUNK_BYTES / (V * (int64_t)sizeof(float));
     return most > CHUNK_STEP ? most / CHUNK_STEP * CHUNK_STEP : most < 1 ? 1 : most;
 }
 
-/* Tokens of a chunk. Chunks are as even as the limit allows, so that the last one is not small. */
+/* Returns the tokens of a chunk, as even as the limit allows, so that the last is not small. */
 static int64_t chunk_tokens(int64_t T, int64_t V)
 {
     const int64_t most = most_tokens(V);
@@ -34,7 +34,7 @@ static int64_t chunk_tokens(int64_t T, int64_t V)
     return step < most ? step : most;
 }
 
-/* Bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
+/* Returns the bytes of scratch for one chunk of c tokens: logits and, for bf16, their gradient. */
 static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 {
     const size_t count = (size_t)(c * V);
@@ -43,7 +43,7 @@ static size_t chunk_bytes(const cpl_backend *be, int64_t c, int64_t V)
 
 /* ---- one row of logits ---- */
 
-/* The largest v over the block, without NaN. `part`: 33 numbers of shared memory. */
+/* Returns the largest v over the block, without NaN. `part` is 33 numbers of shared memory. */
 static __device__ __forceinline__ float block_largest(float v, float *part)
 {
     const int lane = (int)threadIdx.x % CPL_WARP, warp = (int)threadIdx.x / CPL_WARP;
@@ -74,7 +74,7 @@ static __device__ __forceinline__ float sum_of_exp(const float *row, int64_t V, 
     return cpl_block_sum(sum, part);
 }
 
-/* out[p] = sign times the negative log probability of target[p] in row[p], or row p. */
+/* Sets out[p] to sign times the negative log probability of target[p] in row[p], or row p. */
 __global__ void __launch_bounds__(THREADS)
     nll_kernel(float *out, const float *logits, const int32_t *row, const int32_t *target,
                int64_t V, float sign)
@@ -84,14 +84,14 @@ __global__ void __launch_bounds__(THREADS)
     const float *at  = logits + (row ? row[p] : p) * V;
     const int32_t id = target[p];
     float largest, nll = 0;
-    if (id >= 0) { /* the same for the whole block */
+    if (id >= 0) { /* the condition is equal for the whole block */
         const float sum = sum_of_exp(at, V, &largest, part);
         nll             = logf(sum) + largest - at[id];
     }
     if (threadIdx.x == 0) out[p] = sign * nll;
 }
 
-/* to [c,V], which may be the logits, = scale (softmax - one-hot target). Sets nll [c]. */
+/* Sets `to` [c,V], which may be the logits, to scale (softmax - one-hot target). Sets nll [c]. */
 __global__ void __launch_bounds__(THREADS)
     gradient_kernel(float *nll, cpl_device_numbers to, const float *logits, const int32_t *target,
                     int64_t V, float scale)
@@ -149,7 +149,7 @@ static void one_chunk(cpl_backend *be, char *memory, cpl_tensor nll, cpl_tensor 
     be->ops->gemm(be, dhead, CPL_TRANSPOSED, gradient, CPL_AS_IS, x, 1);
 }
 
-/* Runs all chunks. Products use the scratch before the chunk's. */
+/* Runs all chunks. Products use the scratch before the chunk's scratch. */
 static void all_chunks(cpl_backend *be, cpl_tensor nll, cpl_tensor dx, cpl_tensor dhead,
                        cpl_tensor x, cpl_tensor head, cpl_tensor target, float scale)
 {
@@ -182,7 +182,7 @@ extern "C" void cpl_cuda_xent_train(cpl_backend *be, cpl_tensor nll, cpl_tensor 
     all_chunks(be, nll, dx, dhead, x, head, target, scale);
 }
 
-/* Bytes for the largest chunk and for the scratch of products. */
+/* Returns the bytes for the largest chunk and for the scratch of products. */
 extern "C" size_t cpl_cuda_xent_scratch(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t T = work->n_tokens, V = work->vocab_size;

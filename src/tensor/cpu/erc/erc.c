@@ -10,7 +10,7 @@
 #include "tensor/cpu/share.h"
 #include "tensor/numbers.h"
 
-/* The sum of squared differences. It is exactly 0 for equal rows, and no cancellation occurs. */
+/* Returns the sum of squared differences: exactly 0 for equal rows, without cancellation. */
 static double squared_distance(const float *a, const float *b, int64_t d)
 {
     double sum = 0;
@@ -30,7 +30,7 @@ static double squared_norm(const float *a, int64_t d)
     return sum;
 }
 
-/* Threads to use if `work` numbers are read or written, by the rule of cpl_threads. */
+/* Returns the threads to use if `work` numbers are read or written, by the rule of cpl_threads. */
 static int threads_for(int64_t work, int n_threads)
 {
     return work < CPL_SHARE_LEAST ? 1 : n_threads;
@@ -87,7 +87,7 @@ static void prepare_row(const cpl_erc_workspace *s, int64_t i)
         s->rows_bf16[i * s->d_pad + k] = cpl_bf16_from_f32(row[k]);
 }
 
-/* p->wide, panels [count, d_pad], = the rows with indices `which`; NULL: the first `count` rows. */
+/* Sets p->wide, panels [count, d_pad], to the rows `which` (NULL: the first `count` rows). */
 static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *which, int64_t d_pad)
 {
     for (int64_t l = 0; l < d_pad; l += PANEL) {
@@ -98,7 +98,7 @@ static void as_rows(const cpl_proxies *p, const float *rows, const int32_t *whic
     }
 }
 
-/* p->deep_pairs = p->deep as pairs of bf16: numbers 2k and 2k + 1 of a proxy side by side. */
+/* Sets p->deep_pairs to p->deep as pairs of bf16: numbers 2k and 2k + 1 of a proxy side by side. */
 static void as_pairs(const cpl_proxies *p, int64_t d)
 {
     for (int64_t l = 0; l < p->pad; l += PANEL) {
@@ -146,7 +146,7 @@ cpl_proxies cpl_erc_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_
     return p;
 }
 
-/* Takes a b words of four bytes, for floats or pairs of bf16; NULL if not wanted. */
+/* Takes a b words of four bytes, for floats or pairs of bf16, or returns NULL if not wanted. */
 static void *take_words(cpl_arena *arena, int64_t a, int64_t b, bool wanted)
 {
     return wanted ? cpl_arena_take(arena, (size_t)(a * b) * sizeof(float)) : NULL;
@@ -254,7 +254,7 @@ size_t CPL_ISA_NAME(cpl_cpu_host_erc_job_bytes)(const cpl_erc_host_job *job)
     return cpl_erc_workspace_of(&measured).bytes;
 }
 
-/* Bytes for the phases on tensors, with the activation that needs the most memory. */
+/* Returns the bytes for the phases on tensors, with the activation that needs the most memory. */
 size_t CPL_ISA_NAME(cpl_cpu_erc_scratch)(const cpl_backend *be, const cpl_work *work)
 {
     const int64_t n      = work->n_experts;

@@ -1,9 +1,9 @@
 /* expert.c - forward and backward of one expert for all proxies: one column of M.
  *
  * Room:  tensor/cpu/erc; see scratch.h. Activations are transposed, [D, proxies]: the expert's
- *        matrix is read once, row by row as it is stored; the proxies stay in the cache.
- * Plain: expert_forward and expert_backward of model/erc/reference.c, for one j and all i at once.
- *        The reference's v, grad_z, grad_v and y are u, dz, du and o here. */
+ *        matrix is read once, row by row as it is stored, while the proxies stay in the cache.
+ * Plain: the code follows expert_forward and expert_backward of model/erc/reference.c, for one j
+ *        and all i at once. The reference's v, grad_z, grad_v and y are u, dz, du and o here. */
 #include <float.h>
 #include <math.h>
 
@@ -29,7 +29,7 @@ static cpl_erc_matrix down_of(const cpl_erc_workspace *s, int64_t j)
 
 /* ---- forward ---- */
 
-/* out, panels [rows, pad] = a . proxies */
+/* Computes out, panels [rows, pad] = a . proxies. */
 static void multiply(const cpl_erc_workspace *s, float *out, const cpl_erc_matrix *a,
                      const cpl_proxies *p, cpl_erc_thread *t)
 {
@@ -41,7 +41,7 @@ static float sigmoid(float z)
     return 1.0f / (1.0f + cpl_exp(-z));
 }
 
-/* h = SiLU(z), times u if u is not NULL (h[c] of the reference). */
+/* Computes h = SiLU(z), times u if u is not NULL (h[c] of the reference). */
 static void hidden(float *h, const float *z, const float *u, int64_t count)
 {
     if (u) {
@@ -53,8 +53,8 @@ static void hidden(float *h, const float *z, const float *u, int64_t count)
     }
 }
 
-/* squares [pad] = sums over depth of the squares of panels x [depth, pad], in double, so that no
- * scale of the weights overflows or underflows. */
+/* Sets squares [pad] to the sums over depth of the squares of panels x [depth, pad], in double, so
+ * that no scale of the weights overflows or underflows. */
 static void sum_squares(double *squares, const float *x, int64_t depth, int64_t pad)
 {
     for (int64_t l = 0; l < pad; l += PANEL) {
@@ -102,7 +102,7 @@ void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_e
 
 /* ---- backward ---- */
 
-/* out [depth, count] = the columns `active` of panels x [depth, pad]. */
+/* Sets out [depth, count] to the columns `active` of panels x [depth, pad]. */
 static void gather_columns(float *out, const float *x, int64_t depth, int64_t pad,
                            const int32_t *active, int64_t count)
 {
@@ -134,7 +134,7 @@ void cpl_erc_copy_column(const cpl_erc_workspace *s, const cpl_erc_acts *one,
     one->squares[0] = acts->squares[i];
 }
 
-/* wide, panels [count, cols_pad] = rows `active` of panels from [all, cols_pad] */
+/* Sets wide, panels [count, cols_pad], to rows `active` of panels from [all, cols_pad]. */
 static void gather_rows(float *wide, const float *from, int64_t all, int64_t cols_pad,
                         const int32_t *active, int64_t count)
 {
@@ -146,7 +146,7 @@ static void gather_rows(float *wide, const float *from, int64_t all, int64_t col
     }
 }
 
-/* x [rows, count] times scale [count] */
+/* Multiplies the columns of x [rows, count] by scale [count]. */
 static void scale_columns(float *x, int64_t rows, int64_t count, const float *scale)
 {
     for (int64_t r = 0; r < rows; r++, x += count) {
@@ -156,8 +156,8 @@ static void scale_columns(float *x, int64_t rows, int64_t count, const float *sc
 }
 
 /* Replaces z and u [rows, count], in dz and du, by their gradients (grad_z and grad_v of the
- * reference). h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count] is the gradient of h; NULL:
- * scale [count] times h. */
+ * reference). h = SiLU(z) u, or SiLU(z) if du is NULL. dh [rows, count] is the gradient of h. If dh
+ * is NULL, the gradient is scale [count] times h. */
 static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows, int64_t count,
                             const float *scale)
 {
@@ -172,7 +172,7 @@ static void hidden_backward(float *dz, float *du, const float *dh, int64_t rows,
     }
 }
 
-/* t->h_wide, panels [count, D_pad] = the active columns of h, panels [D, pad], as rows */
+/* Sets t->h_wide, panels [count, D_pad], to the active columns of h, panels [D, pad], as rows. */
 static void gather_hidden(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
                           int64_t pad, int64_t count)
 {
@@ -188,7 +188,7 @@ static void gather_hidden(const cpl_erc_workspace *s, const cpl_erc_acts *acts, 
     }
 }
 
-/* Backward of o = W_o h (y of the reference): acts->h becomes dh [D, count]. */
+/* Runs backward of o = W_o h (y of the reference): acts->h becomes dh [D, count]. */
 static void output_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
                             int64_t pad, int64_t j, int64_t count)
 {
@@ -220,7 +220,7 @@ static void activation_backward(const cpl_erc_workspace *s, const cpl_erc_acts *
     if (t->du && s->rounded) cpl_erc_round(t->du, D * count);
 }
 
-/* Backward of the norm: d|a| / da = a / |a|, hence the factor G / M (`scale` of the reference). */
+/* Runs backward of the norm: d|a| / da = a / |a|, hence the factor G / M (reference: `scale`). */
 static void set_scale(cpl_erc_thread *t, const cpl_erc_acts *acts, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -235,7 +235,7 @@ void cpl_erc_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_
     const float *wide = p->wide;
     set_scale(t, acts, count);
     activation_backward(s, acts, t, p->pad, j, count);
-    if (s->pairs && count > 1) { /* a single proxy is limited by memory, not by instructions */
+    if (s->pairs && count > 1) { /* memory limits a single proxy, not instructions */
         cpl_erc_pairs_rows(s, t, count);
         wide = NULL;
     } else if (count < p->count) {

@@ -1,8 +1,8 @@
-/* product.c - see scratch.h; operands are F32 numbers, in place or widened, or pairs of bf16
- * numbers. Forward: the dot products of expert_forward in model/erc/reference.c; backward: its
- * dot_backward. Pairs are two neighbours in a row of the expert's matrix in the forward product,
- * two neighbours in a column (two rows side by side) in the gradient of the proxies, and two
- * proxies in the gradient of the matrix. */
+/* product.c - products of an expert's matrix with proxies; see scratch.h. Operands are F32 numbers,
+ * in place or widened, or pairs of bf16 numbers. Forward computes the dot products of
+ * expert_forward in model/erc/reference.c, backward its dot_backward. Pairs are two neighbours in a
+ * row of the expert's matrix in the forward product, two neighbours in a column (two rows side by
+ * side) in the gradient of the proxies, and two proxies in the gradient of the matrix. */
 #include "tensor/cpu/erc/scratch.h"
 
 #include "tensor/cpu/simd.h"
@@ -38,8 +38,8 @@ static int64_t block_rows(const cpl_erc_matrix *a, int64_t r0)
     return a->rows - r0 < PROXY_BLOCK ? a->rows - r0 : PROXY_BLOCK;
 }
 
-/* Rows r0 ... r0+rows-1, columns l ... l+cols-1, as F32 operands: in place, or widened or rounded
- * into `buffer`. */
+/* Returns rows r0 ... r0+rows-1, columns l ... l+cols-1, as F32 operands: in place, or widened or
+ * rounded into `buffer`. */
 static const float *operand_rows(const cpl_erc_matrix *a, int64_t r0, int64_t rows, int64_t l,
                                  int64_t cols, float *buffer, int64_t *stride)
 {
@@ -67,8 +67,8 @@ static int64_t half_up(int64_t count)
     return (count + 1) / 2;
 }
 
-/* Rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place if they are bf16 and aligned to
- * pairs, else rounded or copied into the block. */
+/* Returns rows r0 ... r0+rows-1 as pairs, *stride pairs apart: in place if they are bf16 and
+ * aligned to pairs, otherwise rounded or copied into the block. */
 static const cpl_panel_pair *operand_pairs(const cpl_erc_matrix *a, int64_t r0, int64_t rows,
                                            cpl_panel_pair *block, int64_t *stride)
 {
@@ -106,7 +106,7 @@ static void pairs_multiply(float *out, const cpl_erc_matrix *a, const cpl_panel_
     }
 }
 
-/* to [count] = pairs of the numbers of two rows. `second` NULL stands for zeros. */
+/* Sets `to` [count] to pairs of the numbers of two rows. `second` NULL stands for zeros. */
 static void pair_rows(cpl_panel_pair *to, const uint16_t *first, const uint16_t *second,
                       int64_t count)
 {
@@ -132,8 +132,8 @@ void cpl_erc_pairs_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t c
     }
 }
 
-/* x [rows, count] as bf16 twice: t->x_bf16, pairs along count [rows, half], and t->x_pairs, pairs
- * along rows [rows / 2, count]. */
+/* Converts x [rows, count] to bf16 twice: t->x_bf16, pairs along count [rows, half], and
+ * t->x_pairs, pairs along rows [rows / 2, count]. */
 static void lower_gradient(const cpl_erc_thread *t, const float *x, int64_t rows, int64_t count)
 {
     const int64_t even = 2 * half_up(count);
@@ -146,7 +146,7 @@ static void lower_gradient(const cpl_erc_thread *t, const float *x, int64_t rows
     }
 }
 
-/* t->pack_pairs [rows / 2, width] = columns l ... of the block, with zeros beyond column cols. */
+/* Sets t->pack_pairs [rows / 2, width] to columns l ... of the block, zeros beyond column cols. */
 static void pack_panel(const cpl_erc_thread *t, const cpl_panel_pair *block, int64_t stride,
                        int64_t rows, int64_t l, int64_t width, int64_t cols)
 {
@@ -221,7 +221,7 @@ void cpl_erc_multiply(float *out, const cpl_erc_matrix *a, const float *in,
 
 /* ---- backward ---- */
 
-/* Backward for a single proxy. Memory limits its speed, so it reads the stored rows once. */
+/* Runs backward for a single proxy. Memory limits its speed, so it reads the stored rows once. */
 static void single_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
                             float *drows, const cpl_erc_thread *t)
 {
@@ -247,7 +247,7 @@ typedef struct piece {
     int64_t width, valid; /* columns, a multiple of VECTOR; columns within the matrix */
 } piece;
 
-/* pack, panels [rows, width] = a, with zeros beyond the matrix. */
+/* Sets pack, panels [rows, width], to a, with zeros beyond the matrix. */
 static void pack_piece(float *pack, const piece *p)
 {
     for (int64_t r = 0; r < p->rows; r++) {
@@ -258,15 +258,15 @@ static void pack_piece(float *pack, const piece *p)
             float *to           = pack + l * p->rows + r * width;
             for (int k = 0; k < PANEL; k += 16) __builtin_prefetch(ahead + l + k);
             if (l + PANEL <= p->valid)
-                memcpy(to, from + l, PANEL * sizeof(float)); /* a compile-time constant length */
+                memcpy(to, from + l, PANEL * sizeof(float)); /* a constant length */
             else
                 for (int64_t k = 0; k < width; k++) to[k] = l + k < p->valid ? from[l + k] : 0;
         }
     }
 }
 
-/* The piece's gradient += x . wide, panels [count, width]; a panel that reaches beyond the matrix
- * is computed in `last`, [rows, PANEL], first. */
+/* Adds to the piece's gradient x . wide, panels [count, width]. A panel that reaches beyond the
+ * matrix is computed in `last`, [rows, PANEL], first. */
 static void add_weight_gradient(const piece *p, const float *wide, float *last)
 {
     for (int64_t l = 0; l < p->width; l += PANEL) {
@@ -280,7 +280,7 @@ static void add_weight_gradient(const piece *p, const float *wide, float *last)
     }
 }
 
-/* drows [count, width of the piece], rows drows_step apart, = or += x^T a. */
+/* Computes drows [count, width of the piece], rows drows_step apart, = or += x^T a. */
 static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step, bool add,
                                const float *pack)
 {
@@ -291,8 +291,8 @@ static void add_proxy_gradient(const piece *p, float *drows, int64_t drows_step,
     }
 }
 
-/* The outer loop runs over strips of columns, whose part of `wide` and `drows` stays in the second
- * cache; the inner loop runs over blocks of rows of the matrix. */
+/* Adds the gradients of a product. The outer loop runs over strips of columns, whose part of `wide`
+ * and `drows` stays in the second cache. The inner loop runs over blocks of rows of the matrix. */
 void cpl_erc_product_backward(const cpl_erc_matrix *a, const float *x, const float *wide,
                               float *drows, int64_t count, bool add, const cpl_erc_thread *t)
 {

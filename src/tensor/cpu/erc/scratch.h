@@ -12,8 +12,8 @@
 #include "tensor/cpu/panel.h"
 #include "tensor/host_ops.h"
 
-/* Rows of an expert's matrix that are worked on at a time, and columns in a backward pass: a packed
- * block of BLOCK x PANEL numbers stays in the first cache, one of BLOCK x STRIP in the second. */
+/* Rows of an expert's matrix that are processed at a time, and columns in a backward pass: a packed
+ * block of BLOCK x PANEL numbers stays in the first cache, BLOCK x STRIP numbers in the second. */
 enum { PROXY_BLOCK = 96, PROXY_STRIP = 256 };
 
 /* A set of proxies in the two layouts of the products. For a single proxy both layouts are the row
@@ -22,11 +22,11 @@ typedef struct cpl_proxies {
     int64_t count, pad;         /* pad: count rounded up to VECTOR */
     float *deep;                /* panels [d, pad]: a proxy is a column */
     float *wide;                /* panels [count, d_pad]: a proxy is a row */
-    cpl_panel_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; if `pairs` */
+    cpl_panel_pair *deep_pairs; /* deep as pairs of bf16, panels [d/2, pad]; used if `pairs` */
 } cpl_proxies;
 
 /* The activations of one expert for some proxies: panels [D, pad] ([d, pad] for o), NULL if the
- * activation does not need them; z = R~ W_g, u = R~ W_p, h = SiLU(z) (u), o = h W_o. */
+ * activation does not need them. z = R~ W_g, u = R~ W_p, h = SiLU(z) (u), o = h W_o. */
 typedef struct cpl_erc_acts {
     float *z, *u, *h, *o;
     double *squares; /* [pad] M^2, the squared norm of the activation's last stage */
@@ -39,7 +39,7 @@ typedef struct cpl_erc_thread {
     /* activations of the current expert */
     cpl_erc_acts acts;        /* for all proxies of the part */
     cpl_erc_acts single_acts; /* for one proxy */
-    /* the active rows, rising */
+    /* the active rows, in increasing order */
     int32_t *active; /* [m] indices among the proxies multiplied */
     int32_t *row;    /* [m] indices among the rows of R */
     double *grad_M;  /* [m] G[i,j] */
@@ -60,22 +60,22 @@ typedef struct cpl_erc_thread {
     uint16_t *x_bf16;            /* [D,k] */
     cpl_panel_pair *block_pairs; /* [PROXY_BLOCK, max(d,D)/2] */
     cpl_panel_pair *pack_pairs;  /* [PROXY_BLOCK/2, PANEL] */
-    /* sums over the experts of this thread, which are joined at the end */
+    /* sums over the experts of this thread, joined at the end */
     float *dproxy;      /* [n,d_pad] gradient of the proxies */
     int32_t *row_count; /* [n] active hinges of each row */
 } cpl_erc_thread;
 
-/* All scratch of a job, laid out anew by every phase. */
+/* All scratch of a job. Every phase lays it out anew. */
 typedef struct cpl_erc_workspace {
     const cpl_erc_host_job *job;
     int64_t m, d_pad, D_pad;
     int n_threads;
     bool rounded;  /* operands of products are rounded to bf16 */
-    bool backward; /* some gradient is requested */
+    bool backward; /* a gradient is requested */
     bool pairs;    /* gate and up are multiplied as pairs of bf16; d and D are even */
     /* the proxies */
     float *rows;         /* [n,d_pad] all proxies */
-    uint16_t *rows_bf16; /* [n,d_pad] all proxies as bf16; if `pairs` */
+    uint16_t *rows_bf16; /* [n,d_pad] all proxies as bf16; used if `pairs` */
     cpl_proxies part;    /* rows i0 ... i1-1 */
     /* by column */
     float *column;  /* [j1-j0, m] M by columns */
@@ -97,11 +97,11 @@ cpl_erc_workspace cpl_erc_workspace_of(const cpl_erc_host_job *job);
 #define cpl_erc_prepare CPL_ISA_NAME(cpl_cpu_erc_prepare)
 void cpl_erc_prepare(const cpl_erc_workspace *s);
 
-/* Proxy i as a set of one. */
+/* Returns proxy i as a set of one proxy. */
 #define cpl_erc_single CPL_ISA_NAME(cpl_cpu_erc_single)
 cpl_proxies cpl_erc_single(const cpl_erc_workspace *s, int64_t i);
 
-/* Copies the first `count` proxies of t->active to t's memory; t->active becomes 0 ... count-1. */
+/* Copies the first `count` proxies of t->active to t's memory. t->active becomes 0 ... count-1. */
 #define cpl_erc_chosen CPL_ISA_NAME(cpl_cpu_erc_chosen)
 cpl_proxies cpl_erc_chosen(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t count);
 
@@ -115,8 +115,8 @@ void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_e
 void cpl_erc_copy_column(const cpl_erc_workspace *s, const cpl_erc_acts *one,
                          const cpl_erc_acts *acts, int64_t pad, int64_t i);
 
-/* After forward with the same acts, p and j: adds the gradient of sum over a < count of
- * t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets
+/* Runs backward after forward with the same acts, p and j: adds the gradient of sum over a < count
+ * of t->grad_M[a] |activation of proxy t->active[a] of p| to expert j's gradients, and sets
  * t->drows. */
 #define cpl_erc_backward CPL_ISA_NAME(cpl_cpu_erc_backward)
 void cpl_erc_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_erc_thread *t,
@@ -128,9 +128,9 @@ void cpl_erc_backward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_
 /* One matrix of one expert, and its gradient. */
 typedef struct cpl_erc_matrix {
     const char *at;
-    float *grad; /* NULL: not requested */
+    float *grad; /* NULL if not requested */
     int64_t rows, cols, stride, grad_stride;
-    bool direct; /* F32 operands as stored */
+    bool direct; /* operands are F32 numbers as stored */
     bool bf16, rounded;
 } cpl_erc_matrix;
 
@@ -142,13 +142,15 @@ cpl_erc_matrix cpl_erc_matrix_of(const cpl_erc_workspace *s, cpl_erc_weights w, 
 #define cpl_erc_round CPL_ISA_NAME(cpl_cpu_erc_round)
 void cpl_erc_round(float *x, int64_t count);
 
-/* out, panels [rows, pad] = a [rows, cols] . in, panels [cols, pad]; pad 1: plain vectors. If in is
- * NULL, in_pairs, panels [cols / 2, pad] of pairs, replaces it; rows and cols must be even. */
+/* Sets out, panels [rows, pad], to a [rows, cols] . in, panels [cols, pad]. With pad 1 they are
+ * plain vectors. If in is NULL, in_pairs, panels [cols / 2, pad] of pairs, replaces it, and rows
+ * and cols must be even. */
 #define cpl_erc_multiply CPL_ISA_NAME(cpl_cpu_erc_multiply)
 void cpl_erc_multiply(float *out, const cpl_erc_matrix *a, const float *in,
                       const cpl_panel_pair *in_pairs, int64_t pad, const cpl_erc_thread *t);
 
-/* With the gradient x [rows, count] of a product a . in (in as panels `wide` [count, cols_pad]):
+/* Runs backward of a product a . in with its gradient x [rows, count] (in as panels `wide` [count,
+ * cols_pad]):
  *     a's gradient += x in,    drows [count, cols_pad] = or += x^T a
  * If wide is NULL, t->wide_pairs replaces it and x must be rounded. */
 #define cpl_erc_product_backward CPL_ISA_NAME(cpl_cpu_erc_product_backward)

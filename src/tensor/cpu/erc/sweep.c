@@ -1,11 +1,11 @@
 /* sweep.c - the phases of the coupling loss over the experts of this part.
  *
  * Room:  tensor/cpu/erc; phases: erc.h; scratch: scratch.h. Each thread takes a fixed run of
- *        experts and sums into separate memory, which is added up in the order of the threads: the
- *        same number of threads gives the same bits.
+ *        experts and sums into separate memory, which is added up in the order of the threads. So
+ *        equal numbers of threads give equal bits.
  * Plain: model/erc/reference.c. `hinges` is the double loop of cpl_erc_reference_forward over the
- *        pairs, equations 1 to 3, for one column j; `add_diagonal_early` and `diagonal_backward`
- *        are its line grad_M[i,i] -= ...; `sweep_expert` is one j of cpl_erc_reference_backward. */
+ *        pairs, equations 1 to 3, for one column j. `add_diagonal_early` and `diagonal_backward`
+ *        are its line grad_M[i,i] -= ... `sweep_expert` is one j of cpl_erc_reference_backward. */
 #include <math.h>
 #include <omp.h>
 
@@ -15,8 +15,8 @@
 
 static const float UNKNOWN = -1.0f; /* no norm is negative */
 
-/* M[i,i] or UNKNOWN. Several threads may compute one diagonal at the same time; all of them store
- * the same bits. */
+/* Returns M[i,i] or UNKNOWN. Several threads may compute one diagonal at the same time. All of them
+ * store equal bits. */
 static float known_diagonal(const cpl_erc_host_job *job, int64_t i)
 {
     float value;
@@ -42,8 +42,8 @@ static bool in_part(const cpl_erc_host_job *job, int64_t row)
     return row >= job->i0 && row < job->i1;
 }
 
-/* Column j of M. Before a backward pass it keeps the activations of expert j for proxy j, if row j
- * belongs to this part: phase 3 needs them for the gradient of M[j,j]. */
+/* Computes column j of M. Before a backward pass it keeps the activations of expert j for proxy j,
+ * if row j belongs to this part: phase 3 needs them for the gradient of M[j,j]. */
 static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -55,8 +55,8 @@ static float *compute_column(const cpl_erc_workspace *s, cpl_erc_thread *t, int6
     return column;
 }
 
-/* One expert of phase 1. Without gradients this computes the whole column, and no later phase
- * does. */
+/* Runs phase 1 for one expert. Without gradients this computes the whole column, and later phases
+ * compute no column. */
 static void diagonal_phase(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const float *column = s->backward ? NULL : compute_column(s, t, j);
@@ -86,9 +86,9 @@ static double unit(const cpl_erc_host_job *job)
 }
 
 /* Compares column j of M with both bounds, alpha M[i,i] and alpha M[j,j]: adds its hinges to the
- * loss and the counts, and lists the active rows with G[i,j]. Returns their number. At an exact tie
- * a hinge is active. A row whose entry is NaN has no active hinge and is listed nevertheless: G /
- * M, and so every gradient, is NaN. */
+ * loss and the counts, and lists the active rows with G[i,j]. Returns the number of active rows. At
+ * an exact tie a hinge is active. A row whose entry is NaN has no active hinge and is listed
+ * nevertheless: G / M, and so every gradient, is NaN. */
 static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -115,8 +115,9 @@ static int64_t hinges(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 }
 
 /* Adds the expert's own proxy to the list, with the gradient of M[j,j] on the assumption that row j
- * has as many active hinges as column j: row j is not complete yet. If the assumption is right,
- * phase 3 need not read the expert and its gradient again; else phase 3 adds the difference. */
+ * has as many active hinges as column j, since row j is not complete yet. If the assumption is
+ * right, phase 3 need not read the expert and its gradient again. Otherwise phase 3 adds the
+ * difference. */
 static int64_t add_diagonal_early(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j,
                                   int64_t count)
 {
@@ -148,7 +149,7 @@ static void add_rows(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t coun
     }
 }
 
-/* Returns whether an entry of column j reaches alpha M[j,j]. Needs no diagonal but M[j,j]. */
+/* Returns whether an entry of column j reaches alpha M[j,j]. Needs only the diagonal M[j,j]. */
 static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, int64_t j)
 {
     const double bound = s->job->alpha * (double)known_diagonal(s->job, j);
@@ -158,7 +159,7 @@ static bool reaches_own_bound(const cpl_erc_workspace *s, const float *column, i
 }
 
 /* Computes the diagonals that are still unknown. Each thread begins after its own column, so that
- * threads that do this at the same time share the work. */
+ * threads that complete diagonals at the same time share the work. */
 static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     for (int64_t k = 1; k < s->job->n; k++) {
@@ -167,9 +168,9 @@ static void complete_diagonals(const cpl_erc_workspace *s, cpl_erc_thread *t, in
     }
 }
 
-/* One expert of phase 2: the forward product and, while its result is in the cache, the two
+/* Runs phase 2 for one expert: the forward product and, while its result is in the cache, the two
  * backward products over the active rows. If diagonals are unknown, a column that reaches its own
- * bound computes them; any other column is deferred, since few of its rows will be active. */
+ * bound computes them. Any other column is deferred, since few of its rows will be active. */
 static void sweep_expert(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -252,8 +253,8 @@ void CPL_ISA_NAME(cpl_cpu_host_erc_sweep)(cpl_erc_host_job *job)
 
 /* ---- the gradient of the diagonal and of the router ---- */
 
-/* One expert of phase 3: backward of proxy j with G[j,j] = -alpha u (active hinges against M[j,j]),
- * minus the part that phase 2 has added. */
+/* Runs phase 3 for one expert: backward of proxy j with G[j,j] = -alpha u (active hinges against
+ * M[j,j]), minus the part that phase 2 has added. */
 static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int64_t j)
 {
     const cpl_erc_host_job *job = s->job;
@@ -271,7 +272,7 @@ static void diagonal_backward(const cpl_erc_workspace *s, cpl_erc_thread *t, int
     add_rows(s, t, 1);
 }
 
-/* dR_i += dR~_i * delta_i: delta is held constant, R is not. */
+/* Computes dR_i += dR~_i * delta_i: delta is held constant, R is not. */
 static void add_router_row(const cpl_erc_workspace *s, int64_t i)
 {
     const cpl_erc_host_job *job = s->job;

@@ -41,7 +41,7 @@ static cpl_erc_grads grads_of(cpl_tensor dw)
                            .stride = dw.shape[2]};
 }
 
-/* The job as cpl_erc_host_job: pointers to the tensors' memory, and the backend's scratch. */
+/* Returns the job as cpl_erc_host_job: pointers to the tensors' memory and to the scratch. */
 static cpl_erc_host_job host_of(const cpl_backend *be, const cpl_erc_job *job)
 {
     const cpl_tensor any = job->activation == CPL_ERC_UP ? job->up : job->gate;
