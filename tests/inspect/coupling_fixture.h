@@ -1,5 +1,5 @@
-/* coupling_fixture.h - reports of coupling of random matrices whose diagonal is lifted. They are for
- * tests of how a report is shown; the figures come from the functions that an inspection calls. */
+/* coupling_fixture.h - coupling reports of random matrices with a raised diagonal. They are for
+ * tests of the forms of a report. The figures come from the functions that an inspection calls. */
 #ifndef CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 #define CPL_TESTS_INSPECT_COUPLING_FIXTURE_H
 
@@ -12,16 +12,16 @@
 typedef struct fixture_kind {
     const char *path, *name, *family, *title;
     int64_t n, n_layers, d, D, K;
-    double lift;  /* of the diagonal of M, in the last layer; none in the first */
+    double lift;  /* growth of the diagonal of M in the last layer; 0 in the first layer */
     double scale; /* of all weights */
     uint64_t seed;
     bool guessed, silhouette;
-    int64_t n_encoder; /* of the layers, the first so many are the encoder's */
-    int64_t faulty;    /* index of a layer with a fault; -1: none */
-    int64_t skipped;   /* ... that is skipped */
-    int64_t without_M; /* ... whose router and experts read different vectors */
-    int64_t zero;      /* ... with a diagonal entry of 0: alpha_min is infinite */
-    int64_t noted;     /* ... with a note */
+    int64_t n_encoder; /* the first `n_encoder` layers are the encoder's */
+    int64_t faulty;    /* index of a layer with a fault, or -1 */
+    int64_t skipped;   /* index of a layer that is skipped, or -1 */
+    int64_t without_M; /* index of a layer whose router and experts read different vectors, or -1 */
+    int64_t zero;      /* index of a layer with a diagonal entry of 0 (infinite alpha_min), or -1 */
+    int64_t noted;     /* index of a layer with a note, or -1 */
 } fixture_kind;
 
 static inline double fixture_random(uint64_t *state)
@@ -30,7 +30,7 @@ static inline double fixture_random(uint64_t *state)
     return (double)(*state >> 11) / 9007199254740992.0;
 }
 
-/* About normal: the sum of twelve. */
+/* Returns a nearly normal number: the sum of twelve uniform ones. */
 static inline double fixture_normal(uint64_t *state)
 {
     double sum = -6;
@@ -45,7 +45,7 @@ static inline void *fixture_take(int64_t count, size_t size)
     return made;
 }
 
-/* The figures of M, as an inspection sets them. */
+/* Sets the figures of M, as an inspection sets them. */
 static inline void fixture_compare(cpl_layer_report *layer, const cpl_inspect_options *o)
 {
     const int64_t n         = layer->at->n;
@@ -214,7 +214,7 @@ static const fixture_kind fixture_wide =
          .title = "Mixtral", .n = 64, .n_layers = 3, .d = 128, .D = 96, .K = 8, .lift = 0.3,
          .scale = 3, .silhouette = true, .seed = 2, .faulty = -1, .skipped = -1, .without_M = -1,
          .zero = -1, .noted = -1);
-/* Encoder and decoder, and one of everything that can be wrong; a name that must be escaped. */
+/* Encoder and decoder, with every kind of fault, and a name that must be escaped. */
 static const fixture_kind fixture_odd =
     LIST(.path = "/models/<b>&\"x", .name = "<b>&\"x", .family = "switch_like",
          .title = "switch_like", .n = 12, .n_layers = 10, .d = 64, .D = 40, .lift = 0.8,

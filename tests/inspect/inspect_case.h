@@ -18,7 +18,7 @@ enum { CASE_LAYERS = 8 };
 typedef struct inspect_layer {
     int n, d, D;
     int64_t number;
-    const char *prefix; /* "model." or another; NULL: "model." */
+    const char *prefix; /* "model." or another prefix; NULL: "model." */
     float *R, *W;
 } inspect_layer;
 
@@ -36,7 +36,7 @@ static inline float case_normal(uint64_t seed, int64_t layer, int64_t i)
     return cpl_rng_normal(&key, (uint64_t)i);
 }
 
-/* A layer of standard normal numbers, the gates by a tenth. */
+/* Adds a layer of standard normal numbers, with the gates divided by ten. */
 static inline inspect_layer *case_add(inspect_case *c, int n, int d, int D)
 {
     const int l          = c->n_layers++;
@@ -82,7 +82,7 @@ static inline layout_tensor *case_tensor(inspect_case *c, const char *name)
     return NULL;
 }
 
-/* The file in which shard `s` of `shards` lies. */
+/* Returns the name of the file that holds shard `s` of `shards`. */
 static inline const char *case_shard(const inspect_case *c, int s, int shards)
 {
     char name[64];
@@ -90,7 +90,7 @@ static inline const char *case_shard(const inspect_case *c, int s, int shards)
     return in_folder(c->folder, name);
 }
 
-/* Writes a folder of that many shards (tensors by turns), or of one file without an index. */
+/* Writes a folder of `shards` shards (tensors by turns), or of one file without an index. */
 static inline const char *case_write(inspect_case *c, int shards)
 {
     const char *config =
@@ -124,7 +124,7 @@ static inline cpl_inspect_options inspect_plainly(void)
         .alphas = {1, 2, 3.5}, .n_alphas = 3, .n_threads = 1, .memory_bytes = INFINITY, .seed = 1};
 }
 
-/* Opens and runs; on failure the report is empty. */
+/* Opens and inspects a checkpoint. On failure the report is empty. */
 static inline cpl_status inspect_all(cpl_coupling_report *report, const char *path,
                                      const cpl_inspect_options *options)
 {
@@ -159,7 +159,7 @@ static inline inspect_case case_of(int n, int d, int D)
     return c;
 }
 
-/* Layers of different sizes, one of a single expert. */
+/* Returns layers of different sizes. One of them has a single expert. */
 static inline inspect_case mixed_case(void)
 {
     static const int sizes[][3] = {{5, 40, 17}, {2, 40, 9}, {1, 24, 8}, {24, 33, 12}, {9, 40, 30}};

@@ -1,5 +1,5 @@
-/* layout_damage.h - the tensors and settings of a checkpoint changed at random: names, shapes,
- * number formats, numbers, which tensors there are, settings. The files stay whole. */
+/* layout_damage.h - random changes of a checkpoint's tensors and settings: names, shapes, number
+ * formats, numbers, the list of tensors, settings. The files stay whole. */
 #ifndef CPL_TESTS_INSPECT_LAYOUT_DAMAGE_H
 #define CPL_TESTS_INSPECT_LAYOUT_DAMAGE_H
 
@@ -22,7 +22,7 @@ static inline size_t bytes_of(const layout_tensor *t)
     return bytes <= MOST_TENSOR ? (size_t)bytes : SIZE_MAX;
 }
 
-/* Gives a tensor the bytes that its shape asks for: those it had over again. */
+/* Gives a tensor the bytes of its shape: its old bytes, repeated. */
 static inline void refill(layout_tensor *t)
 {
     const size_t bytes = bytes_of(t);
@@ -41,7 +41,7 @@ static inline layout_tensor *any_tensor(fuzz *f, changed *c)
 
 /* ---- names ---- */
 
-/* Replaces the first `from` of the name, if there is one. */
+/* Replaces the first `from` of the name, if the name contains it. */
 static inline void replace(layout_tensor *t, const char *from, const char *to)
 {
     char name[sizeof t->name + 64];
@@ -73,8 +73,8 @@ static inline void change_number(fuzz *f, layout_tensor *t)
     replace(t, digits, wanted);
 }
 
-/* All that stands before the first number of a name and the number itself, in every name that
- * begins like this one: a layer becomes another. */
+/* Replaces the text up to the first number of a name, with the number, in every name that begins
+ * with it: a layer becomes another. */
 static inline void change_layer(fuzz *f, changed *c)
 {
     char from[64], to[96];
@@ -120,7 +120,7 @@ static inline void change_name(fuzz *f, changed *c)
     case 1:
         change_number(f, t);
         break;
-    case 2: /* of all of them */
+    case 2: /* all its occurrences */
         for (int i = 0; i < c->files.count; i++) {
             const uint64_t draw = f->draw;
             change_word(f, &c->files.all[i]);
@@ -152,7 +152,7 @@ static inline void transpose(fuzz *f, layout_tensor *t)
     t->shape[b]        = held;
 }
 
-/* An axis becomes one with the next, or two. */
+/* Joins an axis with the next one, or splits it into two. */
 static inline void regroup(fuzz *f, layout_tensor *t)
 {
     static const int64_t parts[] = {1, 2, 3, 6, 8, 16};
@@ -232,8 +232,8 @@ static inline void change_shape(fuzz *f, changed *c)
     refill(t);
 }
 
-/* A type of the same width, so that the bytes stay, or any, of which the last axis may make the
- * same bytes. */
+/* Changes a type to one of equal width, so that the bytes stay, or to any other. The last axis may
+ * then give the bytes their old number. */
 static inline void change_type(fuzz *f, changed *c)
 {
     layout_tensor *t = any_tensor(f, c);
@@ -297,7 +297,7 @@ static inline const char *any_family(fuzz *f, char out[64])
     return out;
 }
 
-/* Sets the settings' member `key` to the JSON text `value`; what stood there stays behind it. */
+/* Sets the settings' member `key` to the JSON text `value`. The old value stays after it. */
 static inline void put_setting(cpl_text *config, const char *key, const char *value)
 {
     cpl_text all = {0};
@@ -309,7 +309,7 @@ static inline void put_setting(cpl_text *config, const char *key, const char *va
     *config = all;
 }
 
-/* The settings with one of their numbers or names another, as JSON that has each key once. */
+/* Changes one number or name of the settings, written as JSON that has each key once. */
 static inline void change_settings(fuzz *f, changed *c)
 {
     static const char *const keys[] = {

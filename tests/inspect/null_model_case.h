@@ -1,4 +1,4 @@
-/* null_model_case.h - drawn matrices, the coupling loss written plainly in double, shuffles as
+/* null_model_case.h - drawn matrices, the coupling loss written plainly in double, and shuffles as
  * null_model.h describes them. */
 #ifndef CPL_TESTS_INSPECT_NULL_MODEL_CASE_H
 #define CPL_TESTS_INSPECT_NULL_MODEL_CASE_H
@@ -24,7 +24,7 @@ static inline void draw_uniform(float *x, int64_t count, uint64_t seed, double l
         x[k] = (float)(low + (high - low) * cpl_rng_uniform(&key, (uint64_t)k));
 }
 
-/* docs/method.md 3.3, as it stands there. */
+/* Returns the loss by docs/method.md 3.3. */
 static inline double plain_erc(const float *M, int64_t n, double alpha)
 {
     double sum = 0;
@@ -45,7 +45,7 @@ static inline void plain_kappa(double *kappa, const float *M, const double *row,
             kappa[i * n + j] = row[i] == 0 || gate[j] == 0 ? 0 : M[i * n + j] / row[i] / gate[j];
 }
 
-/* What all n! pairings give of the sum over score[i, p(i)]. */
+/* Figures of the sum over score[i, p(i)] for all n! pairings. */
 typedef struct census {
     double sum, squares, most; /* of the sums */
     int64_t count;
@@ -81,7 +81,7 @@ static inline census take_census(const double *score, int64_t n)
     return c;
 }
 
-/* The shuffle that null_model.h describes. */
+/* Shuffles as null_model.h describes it. */
 static inline void plain_pairing(int32_t *p, int64_t n, uint64_t seed, int64_t layer, uint64_t turn)
 {
     cpl_rng_key key = {seed, turn, (uint32_t)layer, CPL_STREAM_PAIRING};

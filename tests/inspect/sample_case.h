@@ -10,7 +10,7 @@
 
 enum { ROWS_MOST_N = 16 };
 
-/* squares [n,D,n]: (R_i . W_c)^2 of row c of expert j; norms [n,D]. */
+/* Rows of a layer. squares [n,D,n]: (R_i . W_c)^2 of row c of expert j; norms [n,D]. */
 typedef struct rows_case {
     int n, d, D;
     double *squares, *norms;
@@ -35,7 +35,8 @@ static inline void rows_set(rows_case *c, const float *R, int j, int k, const fl
     }
 }
 
-/* Normal numbers; each gate's rows have their own router row added, `own` times a normal number. */
+/* Draws normal numbers. Each gate's rows have their own router row added, `own` times a normal
+ * number. */
 static inline rows_case rows_random(int n, int d, int D, double own, uint64_t seed)
 {
     rows_case c = {n,
@@ -70,7 +71,7 @@ static inline void rows_free(rows_case *c)
     free(c->norms);
 }
 
-/* The sums of one block of rows. */
+/* Adds the sums of one block of rows. */
 static inline void rows_add(const rows_case *c, int j, int64_t first, int64_t rows, double *squares,
                             double *norm)
 {
@@ -82,7 +83,7 @@ static inline void rows_add(const rows_case *c, int j, int64_t first, int64_t ro
     }
 }
 
-/* A sample; the caller frees squares and norms. */
+/* Draws a sample. The caller frees squares and norms. */
 static inline cpl_row_sums rows_draw(const rows_case *c, const cpl_row_plan *plan, uint64_t seed)
 {
     const int64_t b = plan->n_read;
@@ -105,7 +106,7 @@ static inline void rows_free_sums(cpl_row_sums *s)
     free(s->norms);
 }
 
-/* The figures of all rows. */
+/* Computes the figures of all rows. */
 static inline void rows_truth(double out[CPL_SAMPLE_FIGURES], const rows_case *c)
 {
     double squares[ROWS_MOST_N], norm;

@@ -1,5 +1,5 @@
-/* test_inspect.c - inspection as a whole, through report.h: what planted weights must give, and
- * noise. Threads, memory, progress: test_inspect_resources.c. Damage: test_inspect_damage.c. */
+/* test_inspect.c - whole inspections through report.h: the figures of planted weights, and noise.
+ * Threads, memory and progress are in test_inspect_resources.c, damage in test_inspect_damage.c. */
 #include "base/stats/eigen.h"
 #include "inspect/inspect_case.h"
 #include "inspect/show/show.h"
@@ -12,8 +12,8 @@ static const inspect_layer *layer_of_case(const inspect_case *c, int l)
 
 /* ---- what the figures mean ---- */
 
-/* Expert j answers to router row to[j] above all: its gate is a tenth of noise and u R_i^T /
- * |R_i|. */
+/* Plants a layer whose expert j responds most to router row to[j]: its gate is a tenth of noise and
+ * u R_i^T / |R_i|. */
 static void plant(inspect_layer *l, const int *to, float strength)
 {
     for (int j = 0; j < l->n; j++) {
@@ -42,7 +42,7 @@ static void assert_verdict(const cpl_coupling_report *report, const char *words)
     cpl_free(verdict);
 }
 
-/* M[i,j] in double. */
+/* Returns M[i,j] in double. */
 static double response(const inspect_layer *l, const float *row, int j)
 {
     double squares = 0;
@@ -68,7 +68,7 @@ static double cosine(const inspect_layer *l, int i, int j)
     return dot(a, b, l->d) / sqrt(dot(a, a, l->d) * dot(b, b, l->d));
 }
 
-/* M, norms of the gates and cosines of the rows. */
+/* Checks M, the norms of the gates and the cosines of the rows. */
 static void check_M(const cpl_layer_report *report, const inspect_layer *l)
 {
     const int size = l->D * l->d;
@@ -84,7 +84,7 @@ static void check_M(const cpl_layer_report *report, const inspect_layer *l)
         }
 }
 
-/* |W_g^j|_2 [D,d], from all eigenvalues of W W^T. */
+/* Returns |W_g^j|_2 [D,d], from all eigenvalues of W W^T. */
 static double spectral_norm(const inspect_layer *l, int j)
 {
     const int D = l->D;
@@ -97,7 +97,7 @@ static double spectral_norm(const inspect_layer *l, int j)
     return sqrt(value[0]);
 }
 
-/* The same rows less their mean. */
+/* Subtracts the mean of the router rows from each of them. */
 static void centre(inspect_layer *l)
 {
     for (int k = 0; k < l->d; k++) {
@@ -117,7 +117,7 @@ static double mean_lambda(const inspect_layer *l)
     return sum / l->n;
 }
 
-/* With silhouettes too, which overwrite the rows of a gate. */
+/* Silhouettes are measured too: they overwrite the rows of a gate. */
 TEST(lambda_is_that_of_plain_loops)
 {
     inspect_case c              = case_of(6, 40, 13);
@@ -160,7 +160,7 @@ TEST(planted_experts_agree)
     case_close(&c, &report);
 }
 
-/* kappa [n,n] of the report itself, for the assignment. */
+/* Returns kappa [n,n] of the report itself, for the assignment. */
 static double *kappa_of(const cpl_layer_report *l)
 {
     const int64_t n = l->at->n;
@@ -292,7 +292,7 @@ TEST(chosen_layers)
     case_close(&c, &all);
 }
 
-/* ---- noise ---- */
+/* Returns delta [n,d] as training draws it: by the library's operation on eps of the clean rows. */
 
 /* delta [n,d] as training draws it: the library's own operation on eps of the clean rows. */
 static float *delta_of(const inspect_layer *l, uint64_t seed, uint32_t number)
@@ -341,9 +341,9 @@ TEST(noise)
     case_close(&c, &report);
 }
 
-/* A name may hold a larger number than any model has layers, which random numbers have no place
- * for in their key. Layers of the same weights differ by their noise alone, also where the lower 16
- * bits of their numbers, or the upper ones, are the same. */
+/* The number of a layer in a name may be too large for the key of the random numbers. Layers of
+ * equal weights differ by their noise alone, also where the lower 16 bits of their numbers, or the
+ * upper ones, are equal. */
 TEST(noise_of_a_layer_of_a_large_number)
 {
     enum { N = 3, D = 4, WIDTH = 10, LARGE = 999999999, LAYERS = 4 };
@@ -368,7 +368,7 @@ TEST(noise_of_a_layer_of_a_large_number)
     case_close(&c, &report);
 }
 
-/* A folder whose name is no UTF-8. */
+/* The name of a folder may be invalid UTF-8. */
 TEST(odd_names)
 {
     inspect_case c = case_of(3, 8, 4);

@@ -1,10 +1,12 @@
-/* Inspection of damaged checkpoints: the layer at fault is told, the others stay as they are. */
+/* test_inspect_damage.c - inspection of damaged checkpoints: the report names the damaged layer,
+ * and the other layers have the figures of the sound checkpoint. */
 #include <omp.h>
 
 #include "inspect/inspect_case.h"
 #include "tensor/backend/backend.h"
 
-/* Layer `faulty` alone has a fault with these words in it, and all else is as in `sound`. */
+/* Checks that layer `faulty` alone has a fault with these words in it, and that all other layers
+ * are as in `sound`. */
 static void check_fault(const char *folder, const cpl_coupling_report *sound, int64_t faulty,
                         const char *words)
 {
@@ -34,7 +36,7 @@ static void check_fault(const char *folder, const cpl_coupling_report *sound, in
     }
 }
 
-/* The mixed case, and its report before a test changes it and writes it again. */
+/* Writes the mixed case and returns it; sets `sound` to its report, before a test damages it. */
 static inspect_case sound_case(cpl_coupling_report *sound)
 {
     inspect_case c              = mixed_case();
@@ -65,7 +67,7 @@ TEST(nan_in_a_router)
     case_close(&c, &sound);
 }
 
-/* Shards that each hold a layer: one is not there, then it ends too early. */
+/* Each shard holds a layer. One shard is missing, and then it ends too early. */
 TEST(a_shard_is_missing)
 {
     inspect_case c = {0};
@@ -99,7 +101,8 @@ TEST(a_wrong_shape)
     case_close(&c, &sound);
 }
 
-/* Several faults: whoever meets one, the first in the order of the file is told. */
+/* With several faults, the error names the first in the order of the file, whichever thread finds
+ * one first. */
 TEST(the_first_fault)
 {
     inspect_case c = mixed_case();
@@ -129,7 +132,7 @@ TEST(the_first_fault)
     case_free(&c);
 }
 
-/* Finite weights with products that are not: no figures come of them. */
+/* Finite weights may have products that are not finite: their layer has no figures. */
 TEST(too_large_numbers)
 {
     for (int k = 0; k < 3; k++) {

@@ -1,11 +1,11 @@
-/* test_inspect_fuzz.c - damaged checkpoints through all of inspection: opened, measured, told as JSON.
- * Always a status with a sentence, or a report whose every layer has figures or a reason; never a
- * crash, a leak, more memory than was allowed, or a wait without end.
+/* test_inspect_fuzz.c - damaged checkpoints through all of inspection: opened, measured, written as
+ * JSON. The result is always a status with a sentence, or a report whose every layer has figures or
+ * a reason. It is never a crash, a leak, more memory than was allowed, or an endless wait.
  *
- * Method: every layout of layout_list.h; each round changes names, shapes, number formats, numbers,
- *         the settings or the index of one of them (layout_damage.h) so that the files themselves
- *         mostly stay whole, sometimes a few bytes too, and inspects the result, with sanitizers.
- *         Then two GGUF files, of which words, numbers behind names and any bytes are changed. */
+ * Method: every layout of layout_list.h. Each round changes names, shapes, number formats, numbers,
+ *         the settings or the index of one of them (layout_damage.h). The files themselves mostly
+ *         stay whole, but sometimes a few bytes change too. The result is inspected with
+ *         sanitizers. Then words, numbers and bytes of two GGUF files are changed. */
 #include <math.h>
 #include <sys/stat.h>
 
@@ -20,10 +20,10 @@
 enum {
     ROUNDS        = 500,
     MOST_MEMORY   = 1 << 25, /* of an inspection */
-    MEMORY_BESIDE = 1 << 23  /* what names and settings of so small files may take */
+    MEMORY_BESIDE = 1 << 23  /* bytes that names and settings of files of this size may take */
 };
 
-static const double MOST_SECONDS = 20; /* of the processor, for one inspection */
+static const double MOST_SECONDS = 20; /* of processor time, for one inspection */
 
 static double processor_clock(void)
 {
@@ -44,7 +44,7 @@ static cpl_inspect_options any_options(fuzz *f)
     return o;
 }
 
-/* Every layer has figures, or a reason why not. */
+/* Checks that every layer has figures or the reason why it has none. */
 static void check_report(const cpl_coupling_report *r)
 {
     int64_t measured = 0;
@@ -117,10 +117,10 @@ static int64_t inspect(const char *path, const cpl_inspect_options *options)
 }
 
 typedef struct outcomes {
-    int64_t rounds, refused, partly, whole; /* what came of the rounds, with keep_going */
+    int64_t rounds, refused, partly, whole; /* results of the rounds, with keep_going */
 } outcomes;
 
-/* Both ways: what one thread at a time says without a fault is said with keep_going too. */
+/* Inspects with and without keep_going: keep_going loses no figures. */
 static void inspect_twice(fuzz *f, const char *path, outcomes *to)
 {
     cpl_inspect_options options = any_options(f);
@@ -142,7 +142,7 @@ static void tell(const char *what, const outcomes *o)
     if (!fuzz_is_alone()) assert_true(o->refused && o->partly && o->whole);
 }
 
-/* Which round it is, for whoever finds the folder after a crash. */
+/* Writes the number of the round into the folder, for a reader who finds it after a crash. */
 static void note_round(const char *folder, int64_t round)
 {
     FILE *out = fopen(in_folder(folder, "round"), "w");
@@ -154,8 +154,8 @@ static void note_round(const char *folder, int64_t round)
 
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts, N_NEAR = 6 };
 
-/* Blocks and words of several numbers where a gate may be turned or shared: some of these are
- * refused as they stand, and a step away from what must not be read. */
+/* Layouts with blocks and words of several numbers, in which a gate may be transposed or shared.
+ * Some are refused as they stand, and differ by one step from layouts that must not be read. */
 static const layout near_layouts[N_NEAR] = {
     {"mxfp4 in columns", CONFIG("llama4", K2), LAYER, "feed_forward.router",
      "feed_forward.experts.gate_up_proj", COLUMNS, AS_MXFP4, SIZES(64, 32)},
@@ -233,7 +233,7 @@ static void write_index(fuzz *f, changed *c, const char *folder)
     fuzz_write(in_folder(folder, "model.safetensors.index.json"), &c->index);
 }
 
-/* All of it into the fresh folder; now and then a shard is not there, or not whole. */
+/* Writes the changed case into the fresh folder. Now and then a shard is missing or cut. */
 static void write_changed(fuzz *f, changed *c, const char *folder)
 {
     char name[64];
@@ -300,7 +300,8 @@ TEST(damaged_layouts)
 
 /* ---- GGUF ---- */
 
-/* Numbers behind a tensor's name in a GGUF file: how many axes, each, the type, the place. */
+/* Changes the numbers after a tensor's name in a GGUF file: the number of axes, an axis, the type
+ * or the place. */
 static void change_gguf_entry(fuzz *f, cpl_text *file)
 {
     static const uint64_t hard[] = {0, 1, 2, 3, 4, 5, 6, 8, 12, 14, 30, 32, 256, 512, 1ull << 40};
@@ -318,7 +319,7 @@ static void change_gguf_entry(fuzz *f, cpl_text *file)
     }
 }
 
-/* One word becomes another of its length. */
+/* Replaces a word by another of its length. */
 static void change_gguf_word(fuzz *f, cpl_text *file)
 {
     static const char *const words[][2] = {

@@ -1,5 +1,5 @@
-/* test_inspect_resources.c - inspection and its resources: threads and memory change no figure, no
- * more memory is taken than predicted, progress, and every allocation failing. */
+/* test_inspect_resources.c - inspection and its resources: threads and memory change no figure,
+ * memory stays within its prediction, progress is reported, and every allocation fails once. */
 #include <omp.h>
 
 #include "inspect/inspect_case.h"
@@ -39,8 +39,8 @@ TEST(same_bits_with_any_threads)
 
 /* ---- memory ---- */
 
-/* Inspects and returns the most bytes that the library held at once on top of what the open
- * checkpoint holds; `cost` is what was predicted, that of the rows with the tables of names. */
+/* Inspects and returns the peak of the bytes that the library held, less those of the open
+ * checkpoint. `cost` is set to the prediction, that of the rows with the tables of names. */
 static double bytes_taken(const char *folder, const cpl_inspect_options *options,
                           cpl_inspect_cost *cost)
 {
@@ -57,7 +57,8 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
     return (double)(most - before);
 }
 
-/* Of every layer with figures: M, cosines, eps, two norms and perhaps silhouettes. */
+/* Returns the bytes that the figures keep: M, cosines, eps, two norms and perhaps silhouettes of
+ * every layer. */
 static double kept_of(const inspect_case *c)
 {
     double sum = 0;
@@ -66,8 +67,9 @@ static double kept_of(const inspect_case *c)
     return sum;
 }
 
-/* Not more than was said, the rows not at the same time as the figures; and for one thread,
- * which certainly comes to hold all that it may, not much less. */
+/* Checks that the bytes taken are within the prediction, in which rows and figures are not held
+ * together. A single thread certainly reaches its peak, so it must take nearly as much as
+ * predicted. */
 static void check_bytes(const inspect_case *c, cpl_inspect_options options)
 {
     cpl_inspect_cost cost;
@@ -142,7 +144,7 @@ typedef struct watched {
     omp_lock_t lock;
     bool of_layer[16];
     double last;
-    const char *wrong; /* what was; told at the end, in the test's own thread */
+    const char *wrong; /* the first fault; reported at the end, in the test's own thread */
 } watched;
 
 static void expect(watched *w, bool is_so, const char *else_)
@@ -161,7 +163,7 @@ static void see_progress(void *ctx, const cpl_inspect_progress *p)
     if (p->layer >= 0 && p->layer < 16) w->of_layer[p->layer] = true;
     expect(w, p->bytes_read > w->last && p->bytes_read <= p->bytes * (1 + 1e-12), "bytes");
     w->last = p->bytes_read;
-    usleep(100); /* long enough for others to come */
+    usleep(100); /* long enough for other threads to come */
     omp_unset_lock(&w->lock);
 }
 
@@ -187,7 +189,7 @@ TEST(watching)
 
 /* ---- every allocation fails once ---- */
 
-/* Sets `text` to all that the report says; to NULL on failure. */
+/* Sets `text` to all forms of the report, or to NULL on failure. */
 static cpl_status open_run_json(char **text, const char *folder, const cpl_inspect_options *options)
 {
     cpl_coupling_report report;
@@ -213,7 +215,7 @@ static void fail_everywhere(const char *folder, cpl_inspect_options options)
         cpl_status status = open_run_json(&text, folder, &options);
         cpl_alloc_fail_at(0);
         assert_int_equal(cpl_alloc_in_use(), held);
-        if (status == CPL_OK) { /* it could be done without */
+        if (status == CPL_OK) { /* the allocation was not essential */
             assert_string_equal(text, whole);
             continue;
         }
@@ -226,7 +228,7 @@ static void fail_everywhere(const char *folder, cpl_inspect_options options)
     free(whole);
 }
 
-/* The same of the JSON library's own allocations. */
+/* Counters of the JSON library's own allocations, one of which fails. */
 static int64_t json_calls, json_fail_at;
 
 static void *json_take(size_t bytes)

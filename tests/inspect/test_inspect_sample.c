@@ -1,6 +1,6 @@
-/* test_inspect_sample.c - an inspection with options.sample: the blocks that are read in every layout,
- * the bytes that it says, threads, memory, damage, and what it shows. test_sample.c tests the
- * estimates. */
+/* test_inspect_sample.c - an inspection with options.sample: the blocks that are read in every
+ * layout, the bytes that it predicts, threads, memory, damage, and the shown figures. test_sample.c
+ * tests the estimates. */
 #include "inspect/families/layout_list.h"
 #include "inspect/inspect_case.h"
 #include "inspect/sample_case.h"
@@ -14,7 +14,7 @@ static cpl_inspect_options sample_of(double share)
 
 /* ---- the figures are those of the blocks ---- */
 
-/* The same from the numbers of a layer: R [n,d], W [n,D,d]. */
+/* Returns the rows of a layer from its numbers: R [n,d], W [n,D,d]. */
 static rows_case rows_of(const float *R, const float *W, int n, int d, int D)
 {
     rows_case c = {n,
@@ -177,7 +177,7 @@ TEST(same_bits_with_any_threads)
     case_close(&c, &one);
 }
 
-/* One layer alone has the same sample as among others. */
+/* A layer that is inspected alone has the sample that it has among others. */
 TEST(a_layer_alone)
 {
     const int64_t second  = 1;
@@ -211,7 +211,8 @@ TEST(reads_what_it_says)
     case_close(&c, &report);
 }
 
-/* No more than was said, of one thread and of several, with the sums of large layers. */
+/* The bytes taken are within the prediction, for one thread and for several, with the sums of large
+ * layers. */
 TEST(takes_what_was_said)
 {
     static const int shapes[][3] = {{8, 64, 400}, {64, 64, 40}, {200, 16, 20}};
@@ -253,14 +254,15 @@ TEST(no_memory)
         assert_int_equal(cpl_alloc_in_use(), held);
         failures += status != CPL_OK;
     }
-    /* What does not matter: the look whether the file is GGUF, and the estimate of the speed. */
+    /* Some failures change nothing: the check whether the file is GGUF, and the estimate of the
+     * speed. */
     assert_true(failures >= calls - 4);
     case_free(&c);
 }
 
 /* ---- damage ---- */
 
-/* A number that is none is an error if its row is read, and only then; its row is named. */
+/* NaN is an error only if its row is read. The error names the row. */
 TEST(not_a_number)
 {
     inspect_case c              = case_of(4, 16, 400);
@@ -286,7 +288,7 @@ TEST(not_a_number)
 
 /* ---- noise, and what is shown ---- */
 
-/* M is that of the noisy rows: 40 samples give it on average. */
+/* M belongs to the noisy rows: 40 samples give it on average. */
 TEST(noisy_rows)
 {
     inspect_case c        = case_of(5, 24, 200);
@@ -349,7 +351,8 @@ TEST(json_of_a_sample)
     case_close(&c, &report);
 }
 
-/* What needs the router alone is what all rows give, of centred rows too: in JSON and in the table. */
+/* Figures of the router alone equal those of all rows, for centred rows too, in JSON and in the
+ * table. */
 TEST(the_router_alone_is_exact)
 {
     static const char *const names[] =

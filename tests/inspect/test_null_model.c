@@ -1,6 +1,6 @@
 /* test_null_model.c - figures of coupling matrices against sums written plainly in double and
- * against all n! pairings of small ones; the best pairing, planted, with ties and of any numbers.
- * Random weights: test_null_model_weights.c. */
+ * against all n! pairings of small matrices; the best pairing: planted, with ties, and of any
+ * numbers. Random weights are in test_null_model_weights.c. */
 #include "inspect/null_model.h"
 
 #include <float.h>
@@ -55,7 +55,7 @@ TEST(test_moments_are_those_of_all_pairings)
         draw_uniform(norms, 2 * n, 600 + seed, 0.5, 4);
         for (int64_t i = 0; i < n; i++) row[i] = norms[i], gate[i] = norms[n + i];
         check_small_kappa(M, row, gate, n);
-        row[n / 2] = 0; /* a zero row and its numbers, then a zero expert too */
+        row[n / 2] = 0; /* a zero row with its numbers, then a zero expert too */
         for (int64_t j = 0; j < n; j++) M[n / 2 * n + j] = 0;
         check_small_kappa(M, row, gate, n);
         gate[0] = 0;
@@ -64,7 +64,7 @@ TEST(test_moments_are_those_of_all_pairings)
     }
 }
 
-/* Two pairings: the own one is one deviation above or below their mean. */
+/* There are two pairings: the own one is one deviation above or below their mean. */
 TEST(test_two_experts)
 {
     const float M[]      = {3, 1, 2, 5};
@@ -104,7 +104,7 @@ TEST(test_where_every_pairing_is_the_same)
         assert_near(got.erc_mean[a], plain_erc(M, N, alphas[a]), slack * DBL_EPSILON * N);
     }
 
-    memset(M, 0, sizeof M); /* nothing at all */
+    memset(M, 0, sizeof M); /* all zeros */
     memset(row_norm, 0, sizeof row_norm);
     memset(gate_norm, 0, sizeof gate_norm);
     assert_ok(cpl_null_model_of(&got, NULL, M, row_norm, gate_norm, N, alphas, N_ALPHAS, 1, 0));
@@ -153,8 +153,8 @@ TEST(test_erc_of_the_same_pairings)
     }
 }
 
-/* 100 drawn pairings of 3: each of the 6 comes 16.7 times on average, and the chance that one stays
- * outside 2 .. 40 is below 1e-5. Other seeds, layers and pairings are other draws. */
+/* 100 pairings of 3 are drawn. Each of the 6 comes 16.7 times on average, and the chance that one
+ * of them stays outside 2 .. 40 is below 1e-5. Other seeds, layers and pairings draw others. */
 TEST(test_pairings_are_uniform_and_keyed)
 {
     int seen[27] = {0}, kinds = 0;
@@ -249,7 +249,7 @@ TEST(test_assignment_is_the_best_of_all)
     }
 }
 
-/* Of 40 rows no exchange of two and no rotation of three gains. */
+/* For 40 rows, no exchange of two and no rotation of three increases the sum. */
 TEST(test_assignment_of_many)
 {
     enum { N = 40 };
@@ -271,8 +271,9 @@ TEST(test_assignment_of_many)
             }
 }
 
-/* The sum over rows of u_i + v_j for any prices with u_i + v_j >= score_ij bounds every pairing: a
- * score built from such prices, with equality only on a planted pairing, has it as its best. */
+/* The sum over rows of u_i + v_j for any prices with u_i + v_j >= score_ij bounds every pairing. A
+ * score built from such prices, with equality only on a planted pairing, has that pairing as its
+ * best. */
 TEST(test_assignment_reaches_its_bound)
 {
     enum { N = 150 };
@@ -297,11 +298,11 @@ TEST(test_equal_pairings_give_the_identity)
     float part[2 * N];
     int32_t p[N];
     draw_uniform(part, 2 * N, 4, -1, 1);
-    for (int i = 0; i < N; i++) /* every pairing has the same sum, but for rounding */
+    for (int i = 0; i < N; i++) /* every pairing has an equal sum, but for rounding */
         for (int j = 0; j < N; j++) score[i * N + j] = part[i] + 0.1 * part[N + j];
     assert_ok(cpl_null_model_assign(p, score, N));
     for (int i = 0; i < N; i++) assert_int_equal(p[i], i);
-    score[3 * N + 8] += 1e-6; /* and now the identity is not among the best */
+    score[3 * N + 8] += 1e-6; /* the identity is no longer among the best */
     assert_ok(cpl_null_model_assign(p, score, N));
     assert_int_equal(p[3], 8);
     assert_permutation(p, N);
@@ -323,7 +324,8 @@ TEST(test_assignment_ends_on_any_numbers)
 
 /* ---- failure ---- */
 
-/* Whoever calls has refused such numbers; here they only must not hang or stray. */
+/* Callers refuse such numbers. Here the functions must neither hang nor access memory out of
+ * bounds. */
 TEST(test_numbers_that_are_none)
 {
     static const float odd[] = {NAN, INFINITY, 0, -1, FLT_MAX, 0x1p-149f};

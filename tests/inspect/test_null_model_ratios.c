@@ -1,5 +1,5 @@
-/* test_null_model_ratios.c - the coupling loss of a matrix by its equation, and its ratios:
- * quantiles as NumPy has them, diagonals of zero. */
+/* test_null_model_ratios.c - the coupling loss of a matrix by its equation, and the ratios of a
+ * matrix: NumPy's quantiles, and diagonals of zero. */
 #include <float.h>
 
 #include "inspect/null_model_case.h"
@@ -77,8 +77,8 @@ TEST(test_ratios_by_hand)
     assert_int_equal(r.most_column, 1);
 }
 
-/* numpy.quantile of the same ratios, k / 64 for k = 1 .. 90 in mixed order, diagonal 1: the place
- * q 89 lies between k = 1 + floor(q 89) and the next. */
+/* The quantiles are those of numpy.quantile for ratios k / 64, k = 1 .. 90 in mixed order, diagonal
+ * 1. Quantile q is at place 89 q, between k = 1 + floor(89 q) and the next. */
 TEST(test_quantiles_as_numpys)
 {
     float M[100];
@@ -117,7 +117,7 @@ TEST(test_ratios_of_zero_diagonals)
     assert_true(r.q50 == 0 && r.q99 == 0 && r.most == 0 && r.violated == 0);
 }
 
-/* One infinite ratio of the 30: above the place of 90 %, a neighbour of that of 99 %. */
+/* One of the 30 ratios is infinite: it is above the place of 90 % and next to that of 99 %. */
 TEST(test_infinite_neighbours_count_by_weight)
 {
     float M[36];

@@ -1,4 +1,4 @@
-/* test_null_model_weights.c - what chance gives on random weights, and what planted ones give. */
+/* test_null_model_weights.c - the figures of random weights, and those of planted ones. */
 #include <float.h>
 
 #include "inspect/null_model_case.h"
@@ -24,7 +24,7 @@ static double norm_of(const float *x, int64_t count)
     return sqrt(sum);
 }
 
-/* M[i,j] = |R_i . W_g^j| and the norms. */
+/* Measures M[i,j] = |R_i . W_g^j| and the norms. */
 static void measure(weights *w)
 {
     for (int64_t i = 0; i < w->n; i++) {
@@ -48,7 +48,7 @@ static void scale(float *x, int64_t count, double factor)
     for (int64_t k = 0; k < count; k++) x[k] = (float)(x[k] * factor);
 }
 
-/* Independent normal numbers, every row and every expert at a scale of its own from 1/4 to 4. */
+/* Draws independent normal numbers, every row and every expert with its own scale from 1/4 to 4. */
 static void draw_weights(weights *w, int64_t n, int64_t d, int64_t D, uint64_t seed)
 {
     float size[2 * MOST_N];
@@ -62,7 +62,8 @@ static void draw_weights(weights *w, int64_t n, int64_t d, int64_t D, uint64_t s
     }
 }
 
-/* Turns the rows of every expert towards its own router row: in units of their root mean square. */
+/* Adds to the rows of every expert its router row times `strength`, in units of the rows' root mean
+ * square. */
 static void couple(weights *w, double strength)
 {
     int64_t d = w->d, D = w->D;
@@ -152,11 +153,11 @@ TEST(test_scales_of_weights_do_not_matter)
     }
 }
 
-/* 1,000 models without coupling, of rows and experts of very different norms.
- * z above the 95 % point of the normal distribution: of 1,000 draws at 5 % the binomial
- * distribution puts 99.9 % in 29 .. 74.
- * By symmetry an optimal pairing is any of the n! alike: its fixed points have mean 1 and variance
- * 1. Rows whose largest kappa is their own have mean 1 too; the spread is taken from the draws. */
+/* Draws 1,000 models without coupling, with rows and experts of very different norms. z above the
+ * 95 % point of the normal distribution: for 1,000 draws at 5 % the binomial distribution has 99.9
+ * % in 29 .. 74. By symmetry an optimal pairing is any of the n! with equal chance, so its fixed
+ * points have mean 1 and variance 1. Rows whose largest kappa is their own have mean 1 too. Their
+ * spread is taken from the draws. */
 TEST(test_rate_of_false_alarms)
 {
     enum { SEEDS = 1000, N = 16 };

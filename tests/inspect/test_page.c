@@ -1,6 +1,6 @@
-/* test_page.c - pages of coupling reports: whole, escaped, with the numbers they were given, and
- * never written into a checkpoint. With a folder as argument the program writes the pages of its
- * cases there instead, for tests/report/check_view.py. */
+/* test_page.c - pages of coupling reports: whole, escaped, with the given numbers, and never
+ * written into a checkpoint. With a folder as argument the program writes the pages of its cases
+ * there instead, for tests/report/check_view.py. */
 #include "inspect/show/show.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static void close_case(opened *out)
     for (int64_t i = 0; i < out->count; i++) fixture_close(&out->reports[i]);
 }
 
-/* The report of a page: the JSON with its maps. */
+/* Returns the report of a page: the JSON with its maps. */
 static json_t *data_of(const opened *o)
 {
     json_t *data = cpl_coupling_json(o->reports, o->count);
@@ -134,7 +134,7 @@ TEST(names_are_escaped)
     cpl_text_free(&page);
 }
 
-/* The layers of a report in the JSON: their quantiles, and the figures of the verdict. */
+/* The layers of a report in the JSON have their quantiles and the figures of the verdict. */
 TEST(summaries_are_those_of_the_layers)
 {
     opened o;
@@ -170,7 +170,7 @@ static int base64_digit(char c)
     return (int)(at - digits);
 }
 
-/* The numbers of base64, little end first; returns how many. */
+/* Decodes the numbers of base64, little-endian, and returns how many there are. */
 static int64_t read_words(uint16_t *out, int64_t most, const char *s)
 {
     uint32_t word = 0, bytes = 0, have = 0;
@@ -190,7 +190,7 @@ static int64_t read_words(uint16_t *out, int64_t most, const char *s)
     return n;
 }
 
-/* The value of a cell as the page's script finds it. */
+/* Returns the value of a cell as the page's script computes it. */
 static double cell_of(const json_t *map, uint16_t q)
 {
     const double low  = json_number_value(json_object_get(map, "low")),
@@ -198,7 +198,7 @@ static double cell_of(const json_t *map, uint16_t q)
     return q ? low * pow(high / low, (q - 1) / 65534.0) : 0;
 }
 
-/* To a step of the logarithmic scale. */
+/* Checks each number of a map to one step of the logarithmic scale. */
 static void check_matrix(const cpl_layer_report *layer, const json_t *map)
 {
     const int64_t n   = layer->at->n;
@@ -218,7 +218,7 @@ static void check_matrix(const cpl_layer_report *layer, const json_t *map)
     free(cells);
 }
 
-/* Every layer with M has its map, no other. */
+/* Checks that every layer with M has its map, and that no other layer has a map. */
 static void check_matrices(const opened *o, const json_t *data)
 {
     for (int64_t r = 0; r < o->count; r++) {
@@ -250,7 +250,7 @@ TEST(pages_hold_the_matrices)
 
 /* ---- matrices of hardly any width ---- */
 
-/* A scale of some width, every M in its place. */
+/* Checks a matrix of equal numbers: the scale has some width, and every M its place in it. */
 static void check_even(const fixture_case *of, float value)
 {
     opened o;
@@ -300,7 +300,7 @@ TEST(a_checkpoint_is_never_written_into)
     assert_ok(cpl_path_guard_check(root, model));
     assert_ok(cpl_path_guard_check("charts", model));
     assert_ok(cpl_path_guard_check(inside, "/no/such/checkpoint"));
-    assert_ok(cpl_path_guard_check(inside, file)); /* a file in anybody's folder */
+    assert_ok(cpl_path_guard_check(inside, file)); /* a file in another user's folder */
     write_string(in_folder(model, "config.json"), "{}");
     assert_fails(CPL_ERR_INPUT, "where nothing is written", cpl_path_guard_check(inside, file));
     assert_ok(cpl_path_guard_check(beside, file));
@@ -308,7 +308,7 @@ TEST(a_checkpoint_is_never_written_into)
 
 /* ---- memory ---- */
 
-/* Every allocation fails once: that is CPL_ERR_MEMORY, and nothing is lost. */
+/* Every allocation fails once. The error is CPL_ERR_MEMORY, and no memory is lost. */
 TEST(without_memory_it_is_said)
 {
     opened o;

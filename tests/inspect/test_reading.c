@@ -1,5 +1,5 @@
-/* An inspection reads from another origin exactly what it has told the origin before, in that
- * order, whatever the layout; and what it finds is what it finds in the local files. */
+/* test_reading.c - an inspection reads from another origin exactly the ranges that it planned, in
+ * the planned order, in every layout. Its figures are those of the local files. */
 #include "inspect/families/layout_list.h"
 #include "inspect/inspect_case.h"
 #include "support/passing_origin.h"
@@ -8,7 +8,7 @@ static cpl_source_pieces planned;
 static int64_t next_piece;
 static bool is_planned;
 
-/* Every reading must be the next one of the plan. */
+/* Checks that a reading is the next one of the plan. */
 static void check_reading(const cpl_source *source, size_t bytes, uint64_t offset)
 {
     if (!is_planned) return;
@@ -60,8 +60,8 @@ static void inspect_both(const char *folder, cpl_inspect_options o, cpl_inspect_
 
 static int n_sampled;
 
-/* Of a part of the rows, the blocks alone are planned, and read in that order. Where rows are no
- * contiguous bytes it is refused. */
+/* Checks an inspection of a part of the rows: it plans the blocks alone and reads them in that
+ * order. Layouts whose rows are not contiguous bytes are refused. */
 static void a_sample(const char *folder, bool along)
 {
     cpl_inspect_options o = inspect_plainly();

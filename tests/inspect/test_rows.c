@@ -1,5 +1,5 @@
-/* Rows of gates as a file of numpy: which experts and rows are in it, byte by byte, and what happens
- * where they cannot be had. */
+/* test_rows.c - rows of gates as a NumPy file: which experts and rows are in it, byte by byte, and
+ * the errors if the rows cannot be read. */
 #include "inspect/inspect_case.h"
 #include "tensor/backend/backend.h"
 
@@ -10,7 +10,7 @@ static cpl_inspect_options with_rows(void)
     return options;
 }
 
-/* The file is that of the layer's rows: a head of 64 k bytes, then layer, expert and d numbers of
+/* Checks the file of the layer's rows: a head of 64 k bytes, then layer, expert and d numbers of
  * every `every`-th row of every `step`-th expert. */
 static void check_file(const cpl_inspect_rows *p, const inspect_layer *l, int64_t step,
                        int64_t every)
@@ -43,7 +43,7 @@ static void check_file(const cpl_inspect_rows *p, const inspect_layer *l, int64_
         }
 }
 
-/* Experts i with i mod max(1, n / 8) = 0, thinned to 8 at most; rows to 4096 at most. */
+/* The experts are those with i mod max(1, n / 8) = 0, at most 8. The rows are at most 4096. */
 TEST(strides)
 {
     static const struct {
@@ -64,7 +64,7 @@ TEST(strides)
     }
 }
 
-/* Of the middle one of the layers that are chosen. */
+/* The rows are those of the middle one of the chosen layers. */
 TEST(layers)
 {
     static const int64_t last[] = {2};
@@ -82,7 +82,7 @@ TEST(layers)
     case_close(&c, &report);
 }
 
-/* Two parts of a model have layers of one number: the rows are of one of them. */
+/* Two parts of a model have layers of equal number: the rows come from one part. */
 TEST(parts)
 {
     inspect_case c                    = {.config = "{\"model_type\":\"olmoe\"}"};
@@ -128,7 +128,7 @@ static void spoil_the_file(void *ctx, const cpl_inspect_progress *p)
     fclose(file);
 }
 
-/* What was measured, and is no longer there or is damaged when its rows are read. */
+/* Files that were measured are missing or damaged when their rows are read. */
 TEST(gone_meanwhile)
 {
     inspect_case c = case_of(4, 16, 10);

@@ -1,5 +1,5 @@
-/* test_sample.c - which rows a sample has; its estimates against a jackknife written plainly and
- * against the figures of all rows; and whether standard errors are as large as the errors. */
+/* test_sample.c - the rows of a sample; its estimates against a jackknife written plainly and
+ * against the figures of all rows; the size of standard errors against that of the errors. */
 #include "inspect/sample_case.h"
 
 /* ---- which rows ---- */
@@ -42,7 +42,7 @@ TEST(blocks_are_all_the_rows)
     assert_int_equal(cpl_row_plan_of(14336, 128, 0.05).unit, 128);
 }
 
-/* Every set of 4 of 6 blocks is as probable as any other. */
+/* Every set of 4 of 6 blocks has an equal chance. */
 TEST(every_choice_is_as_probable)
 {
     const cpl_row_plan plan = {.rows = 60, .unit = 1, .n_blocks = 6, .n_read = 4};
@@ -63,7 +63,7 @@ TEST(every_choice_is_as_probable)
     }
     for (int s = 0; s < 64; s++)
         if (count[s]) chi += pow(count[s] - DRAWS / 15.0, 2) / (DRAWS / 15.0);
-    assert_true(chi < 36.1); /* 14 degrees of freedom: one in a thousand is more */
+    assert_true(chi < 36.1); /* 14 degrees of freedom: a larger value has a chance of 0.001 */
 }
 
 TEST(choices_differ)
@@ -80,8 +80,8 @@ TEST(choices_differ)
 
 /* ---- estimates ---- */
 
-/* Figures of expert j from a set of blocks, a bit for each: kappa on and off the diagonal, M on and off
- * it, |W|. */
+/* Computes the figures of expert j from a set of blocks, a bit for each: kappa on and off the
+ * diagonal, M on and off the diagonal, |W|. */
 static void plain_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s, const rows_case *c,
                           int j, int set)
 {
@@ -100,7 +100,7 @@ static void plain_figures(double out[CPL_SAMPLE_FIGURES], const cpl_row_sums *s,
     }
 }
 
-/* The estimate of figure f, as docs/method.md has it for four blocks. */
+/* Returns the estimate of figure f, as docs/method.md has it for four blocks. */
 static cpl_estimate plain_estimate(const cpl_row_sums *s, const rows_case *c, int f)
 {
     const double G = (double)s->n_blocks, count = f == 1 || f == 3 ? c->n * (c->n - 1) : c->n;
@@ -137,7 +137,7 @@ TEST(jackknife_as_written)
     }
 }
 
-/* Every block the same: nothing is random, and the figures are those of all rows. */
+/* All blocks are equal: no figure is random, and each is that of all rows. */
 TEST(equal_blocks_are_exact)
 {
     rows_case c = rows_random(7, 12, 80, 0.5, 4);
@@ -161,8 +161,8 @@ TEST(equal_blocks_are_exact)
     rows_free(&c);
 }
 
-/* Over many draws: the mean estimate is nearer to the figure than the mean of plain quotients is, and the
- * errors are as large as the standard errors say, of layers with and without coupling. */
+/* Checks many draws: the mean estimate is nearer to the figure than the mean of plain quotients is,
+ * and the errors are as large as the standard errors, for layers with and without coupling. */
 static void check_draws(double own, double share)
 {
     enum { DRAWS = 2000 };
@@ -220,7 +220,7 @@ TEST(single_expert)
     rows_free(&c);
 }
 
-/* Router rows and gates that are zero: figures are finite, and 0 where they are 0. */
+/* Router rows and gates may be zero: figures are finite, and 0 where all of their terms are 0. */
 TEST(zero_rows)
 {
     rows_case c = rows_random(4, 12, 100, 1, 2);

@@ -1,5 +1,6 @@
-/* Silhouettes of a checkpoint's experts: what planted weights must give, and the ends of the range.
- * Against all pairs: tests/cli/check_inspect.py; rows: test_silhouette_rows.c. */
+/* test_silhouette.c - silhouettes of a checkpoint's experts: the values of planted weights, and the
+ * ends of the range. tests/cli/check_inspect.py compares with all pairs, test_silhouette_rows.c
+ * tests rows. */
 #include "inspect/inspect_case.h"
 
 static cpl_coupling_report clustered(inspect_case *c, bool keep_going)
@@ -16,7 +17,7 @@ static float *row_of(const inspect_layer *l, int expert, int row)
     return l->W + (size_t)((expert * l->D + row) * l->d);
 }
 
-/* Every row of expert e points along axis(e), with a length of its own. */
+/* Sets every row of expert e along axis(e), with its own length. */
 static void point(const inspect_layer *l, int (*axis)(int expert, int row))
 {
     memset(l->W, 0, sizeof(float) * (size_t)(l->n * l->D * l->d));
@@ -36,7 +37,7 @@ static int by_row(int expert, int row)
     return row;
 }
 
-/* All of expert 0's rows but the first lie with expert 1's. */
+/* Returns the axis of a row: all rows of expert 0 but the first lie with expert 1's. */
 static int astray(int expert, int row)
 {
     return expert == 0 && row > 0 ? 1 : expert;
@@ -53,12 +54,13 @@ TEST(planted)
     cpl_coupling_report r = clustered(&c, false);
     for (int e = 0; e < 4; e++) {
         assert_near(r.layers[0].silhouettes[e], 1, 1e-5);
-        /* To its own (D - 1) are 1, to another expert's 1 - 1/D: (0.8 - 1) / 1. */
+        /* The distance to the own rows (D - 1 of them) is 1, to another expert's 1 - 1/D: (0.8 - 1)
+         * / 1. */
         assert_near(r.layers[1].silhouettes[e], -0.2, 1e-5);
     }
     assert_near(r.layers[0].silhouette, 1, 1e-5);
     assert_near(r.layers[1].silhouette, -0.2, 1e-5);
-    /* The first row: a = b = 1. The four: a = 1/4, b = 0. Expert 1: a = 0, b = 1/5. */
+    /* First row: a = b = 1. The other four: a = 1/4, b = 0. Expert 1: a = 0, b = 1/5. */
     assert_near(r.layers[2].silhouettes[0], -0.8, 1e-4);
     assert_near(r.layers[2].silhouettes[1], 1, 1e-4);
     assert_near(r.layers[2].silhouettes[2], 1, 1e-4);
@@ -78,7 +80,8 @@ TEST(scales_change_nothing)
     case_close(&scaled, &b);
 }
 
-/* One expert has no others; one row no others of its own; a zero row no direction. */
+/* A single expert has no other experts, a single row has no other rows of its expert, and a zero
+ * row has no direction. */
 TEST(ends)
 {
     inspect_case c = case_of(1, 12, 5);
@@ -98,7 +101,7 @@ TEST(ends)
     case_close(&c, &r);
 }
 
-/* A gate that cannot be read leaves its layer out, and the others as they are. */
+/* A gate that cannot be read leaves its layer out. The other layers keep their figures. */
 TEST(damage)
 {
     for (int expert = 0; expert < 5; expert += 2) {
@@ -118,7 +121,7 @@ TEST(damage)
     }
 }
 
-/* Gates are read twice and multiplied twice, but those of a single expert; the memory is
+/* Gates are read twice and multiplied twice, except the gate of a single expert. The memory is
  * predicted. */
 TEST(cost)
 {
@@ -135,7 +138,7 @@ TEST(cost)
     assert_ok(cpl_inspect_run(&r));
     assert_near(twice.flops - once.flops, 2.0 * 4 * 4 * 16 * 8, 0.5);
     assert_near(twice.bytes - once.bytes, 4 * (4.0 * 16 + 4 * 8 * 16), 0.5);
-    /* Means of a layer in work, and the sum of one thread. */
+    /* Memory holds the means of a layer in work, and the sum of one thread. */
     assert_true(twice.memory_bytes - once.memory_bytes >= 4.0 * 4 * 16 + 8.0 * 16);
     assert_near(r.bytes_read, twice.bytes, 0.5);
     assert_near(r.flops, twice.flops, 0.5);

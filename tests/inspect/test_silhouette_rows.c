@@ -1,5 +1,5 @@
-/* Silhouettes of experts' rows: against scikit-learn's (tests/golden/silhouette), against all pairs
- * in double, and what must hold of any rows. */
+/* test_silhouette_rows.c - silhouettes of experts' rows: against scikit-learn's
+ * (tests/golden/silhouette), against all pairs in double, and properties that hold for any rows. */
 #include "inspect/internal.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "tensor/exact.h"
 #include "tensor/ops_check.h"
 
-/* Of a distance, which is one less a sum of d products in F32: C eps sqrt(d). */
+/* The error of a distance, 1 minus a sum of d products in F32, is at most C eps sqrt(d). */
 static const double C = 4;
 
 /* Row r of expert c is row c D + r of x. */
@@ -17,7 +17,7 @@ typedef struct experts {
     cpl_tensor x; /* [n D, d] */
 } experts;
 
-/* By expert: the sum over its rows, and in the oracle how far rounding may move it. */
+/* Silhouettes by expert: the sum over its rows, in the oracle also the bound of its rounding. */
 typedef struct silhouettes {
     double *sum, *off; /* [n] */
 } silhouettes;
@@ -29,7 +29,7 @@ static cpl_matrix some_rows(cpl_tensor x, int64_t first, int64_t count)
     return matrix_of(cpl_tensor_range(x, first, count));
 }
 
-/* The means of the unit rows u of all experts. */
+/* Returns the means of the unit rows u of all experts. */
 static cpl_tensor means_of(const experts *e, cpl_tensor u)
 {
     cpl_tensor means = new_tensor(CPL_F32, e->n, e->d);
@@ -42,7 +42,7 @@ static cpl_tensor means_of(const experts *e, cpl_tensor u)
     return means;
 }
 
-/* With `piece` rows a call. */
+/* Measures with `piece` rows a call. */
 static silhouettes measure_by(const experts *e, int64_t piece)
 {
     silhouettes made = {new_doubles(e->n), NULL};
@@ -79,7 +79,7 @@ static double distance(const experts *e, int64_t i, int64_t j)
     return sizes > 0 ? 1 - dot(a, b, e->d) / sizes : 1;
 }
 
-/* Mean distance of point i to the points of expert c, itself left out. */
+/* Returns the mean distance of point i to the points of expert c, without point i. */
 static double mean_distance(const experts *e, int64_t i, int64_t c)
 {
     double sum    = 0;
@@ -117,7 +117,7 @@ static void check_sums(const experts *e, const double *want)
     for (int64_t c = 0; c < e->n; c++) assert_near(got.sum[c], want[c], 1e-4 * (double)e->D);
 }
 
-/* Rows around a middle of each expert, `apart` away. */
+/* Draws rows around a middle of each expert, `apart` away. */
 static experts random_experts(int64_t n, int64_t D, int64_t d, float apart)
 {
     experts e         = {n, D, d, normal_2d(n * D, d, 1)};
@@ -156,7 +156,7 @@ static double number_of(const json_t *object, const char *key)
     return json_number_value(value);
 }
 
-/* The points of make_reference.py, number for number. */
+/* Makes the points of make_reference.py, number for number. */
 static experts experts_of(const json_t *item)
 {
     experts e           = {(int64_t)number_of(item, "n"),
@@ -243,7 +243,7 @@ TEST(test_pieces_do_not_matter)
     }
 }
 
-/* Of length 1, or zero. */
+/* Every row becomes one of length 1, or stays zero. */
 TEST(test_unit_rows)
 {
     cpl_tensor x = normal_2d(7, 33, 1e-30f);
@@ -260,7 +260,7 @@ TEST(test_unit_rows)
 
 /* ---- rows whose silhouettes are known ---- */
 
-/* Row r of x [rows, d] points along axis[r]; -1: it is zero. */
+/* Makes rows x [rows, d] along axis[r]; -1: a zero row. */
 static cpl_tensor axes(const int *axis, int64_t rows, int64_t d)
 {
     cpl_tensor x = new_tensor(CPL_F32, rows, d);
@@ -272,18 +272,19 @@ static cpl_tensor axes(const int *axis, int64_t rows, int64_t d)
 TEST(test_known)
 {
     check_sums(&(experts){3, 2, 4, axes((int[]){0, 0, 1, 1, 2, 2}, 6, 4)}, (double[]){2, 2, 2});
-    /* Rows 1 and 2 stand in the wrong place: 1 - cos is 1 to their own, 1/2 to the others. */
+    /* Rows 1 and 2 stand in the wrong place: 1 - cos is 1 to their own expert, 1/2 to the other. */
     check_sums(&(experts){2, 2, 2, axes((int[]){0, 1, 0, 1}, 4, 2)}, (double[]){-1, -1});
-    /* Every row of an expert on an axis of its own: a = b = 1. */
+    /* Every row of an expert has its own axis: a = b = 1. */
     check_sums(&(experts){2, 3, 6, axes((int[]){0, 1, 2, 3, 4, 5}, 6, 6)}, (double[]){0, 0});
-    /* A zero row is 1 away from all, and its neighbour 1 from it: no nearer than the others. */
+    /* A zero row has distance 1 to all rows, and its neighbour has distance 1 to it, as to the
+     * others. */
     check_sums(&(experts){2, 2, 3, axes((int[]){-1, 0, 1, 1}, 4, 3)}, (double[]){0, 2});
     /* Three rows: the zero row leaves a = 1/2 to the other two. */
     check_sums(&(experts){2, 3, 3, axes((int[]){0, -1, 0, 1, 1, 1}, 6, 3)}, (double[]){1, 3});
     check_sums(&(experts){2, 2, 3, axes((int[]){-1, -1, -1, -1}, 4, 3)}, (double[]){0, 0});
 }
 
-/* Rows that all point one way: the distances are rounding, and their quotient would be noise. */
+/* All rows point one way: the distances are rounding errors, and their quotient would be noise. */
 TEST(test_one_direction)
 {
     for (int64_t d = 1; d < 3000; d = 3 * d + 1) {
@@ -303,7 +304,7 @@ TEST(test_single_rows)
     for (int c = 0; c < 6; c++) assert_true(got.sum[c] == 0);
 }
 
-/* What is no number in any row shows in every expert's sum. */
+/* NaN or infinity in any row shows in every expert's sum. */
 TEST(test_nan)
 {
     static const float bad[] = {NAN, INFINITY};

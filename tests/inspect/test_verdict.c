@@ -1,6 +1,6 @@
-/* test_verdict.c - the words for coupling: over the recorded runs, each of which must get those of the
- * loss that it was trained with, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
- * records, by default build/records, where experiments/tools/records.py unpack writes them. */
+/* test_verdict.c - the words for coupling: over the recorded runs, each of which must get those of
+ * its training loss, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
+ * records, by default build/records, into which experiments/tools/records.py unpack writes them. */
 #include "check.h"
 #include "inspect/show/show.h"
 #include "io/file.h"
@@ -50,7 +50,7 @@ static double number(const json_t *object, const char *a, const char *b)
     return json_is_number(of) ? json_number_value(of) : (double)NAN;
 }
 
-/* Older records have nothing of the centred rows. */
+/* Adds a recorded layer. Older records lack the figures of the centred rows. */
 static void add_recorded(made *m, const json_t *layer)
 {
     const json_t *c = json_object_get(layer, "centred"), *f = json_object_get(layer, "figures");
@@ -69,7 +69,7 @@ static void add_recorded(made *m, const json_t *layer)
     l->centred.figures.m_diagonal    = number(f, "centred_m_diagonal", NULL);
 }
 
-/* What the router did over text. */
+/* Returns the word for the router's choices over text. */
 static const char *text_state(const json_t *routing)
 {
     const json_t *layers = json_object_get(routing, "layers"), *layer;
@@ -85,11 +85,12 @@ static const char *text_state(const json_t *routing)
     return words ? words : "unknown";
 }
 
-/* What a configuration asks for. */
+/* Kinds of loss that a configuration names. */
 enum { VANILLA, BOUND, OTHER, KINDS };
 
-/* alpha above 1 asks for less, and other activations bind another response than that of the gate, which
- * the report measures; silu is that of the gate after its activation. */
+/* Returns the kind of a configuration. alpha above 1 gives a weaker bound. The report measures the
+ * response of the gate. Other activations bind another response, and silu binds that of the gate
+ * after its activation. */
 static int kind_of(const cpl_yaml_tree *settings)
 {
     const char *activation = cpl_yaml_tree_text(settings, "erc", "activation");
@@ -104,7 +105,7 @@ static bool among(const char *word, const char *a, const char *b)
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
-/* Counts a run by what it was trained with; returns the kind, KINDS of one without a coupling matrix. */
+/* Counts a run by its training loss. KINDS counts the runs without a coupling matrix. */
 static void check_run(const char *records, const char *name, int counts[KINDS + 1])
 {
     char path[4096];
@@ -177,8 +178,8 @@ TEST(some_layers_are_named)
     free(m);
 }
 
-/* The rows of which fewer pairs are violated decide; a matrix that is the same everywhere violates
- * none, and shows nothing. */
+/* The rows with fewer violated pairs decide. A matrix of equal numbers violates no pair, and shows
+ * no coupling. */
 TEST(either_rows_count)
 {
     made *m             = calloc(1, sizeof *m);
@@ -232,7 +233,8 @@ TEST(a_text_of_few_tokens_has_no_verdict)
     assert_string_equal(cpl_routing_state(&r), "follow");
 }
 
-/* Where chance may have coupled a layer of two, a few violated pairs of the other are no weak coupling. */
+/* If chance may have coupled one of two layers, a few violated pairs of the other are no weak
+ * coupling. */
 TEST(chance_is_not_weakly_coupled)
 {
     made *m = calloc(1, sizeof *m);
@@ -242,7 +244,7 @@ TEST(chance_is_not_weakly_coupled)
     free(m);
 }
 
-/* 48 layers of 4 experts: one that is coupled may be chance, five are not. */
+/* In 48 layers of 4 experts, one coupled layer may be chance, five are not. */
 TEST(a_coupled_layer_of_few_experts_may_be_chance)
 {
     made *m = calloc(1, sizeof *m);

@@ -1,10 +1,10 @@
-/* layouts.h - the same random numbers as checkpoints in every layout of docs/formats.md, "Published
- * MoE checkpoints", written as real files, with the router and gate rows that must come out of
- * them.
+/* layouts.h - equal random numbers as checkpoints in every layout of docs/formats.md, "Published
+ * MoE checkpoints", written as real files, with the router and gate rows that reading them must
+ * give.
  *
  * Numbers: router R(l,i,a), gate and up of expert e W(l,e,half,c,a) are hashes of their indices.
- *          Plain ones are exact in bf16. Quantised ones are a hashed code times a hashed scale,
- *          multiplied here as "Quantised numbers" of that page says. */
+ *          Plain numbers are exact in bf16. Quantised numbers are a hashed code times a hashed
+ *          scale, multiplied here as "Quantised numbers" of that page says. */
 #ifndef CPL_TESTS_INSPECT_FAMILIES_LAYOUTS_H
 #define CPL_TESTS_INSPECT_FAMILIES_LAYOUTS_H
 
@@ -15,16 +15,16 @@
 #include "support/files.h"
 #include "support/tensors.h"
 
-/* How gate and up of an expert share tensors. */
+/* Ways in which gate and up of an expert share tensors. */
 typedef enum layout_kind {
     EACH,              /* [D,d] an expert */
     EACH_TURNED,       /* [d,D] */
     EACH_PAIR_TURNED,  /* [d,2D] */
     ROWS,              /* [n,2D,d] */
-    ROWS_ALTERNATE,    /* the same, gate at the even rows */
+    ROWS_ALTERNATE,    /* [n,2D,d], gate at the even rows */
     COLUMNS,           /* [n,d,2D] */
-    COLUMNS_ALTERNATE, /* gate at the even columns */
-    APART,             /* [n,D,d], the up projection in a tensor of its own */
+    COLUMNS_ALTERNATE, /* [n,d,2D], gate at the even columns */
+    APART,             /* [n,D,d], the up projection in its own tensor */
     FLAT               /* [n D,d] */
 } layout_kind;
 
@@ -49,17 +49,17 @@ typedef enum layout_numbers {
 typedef struct layout {
     const char *name, *config;
     const char *prefix;        /* %d is the layer's number */
-    const char *router, *gate; /* the latter with %d for the expert, or without */
+    const char *router, *gate; /* `gate` has %d for the expert, or none */
     layout_kind kind;
     layout_numbers numbers;
     int n, d, D, K, extra; /* extra rows of the router */
-    int vision;            /* as many more experts with another width */
+    int vision;            /* number of additional experts with another width */
     bool router_turned;
     int cut;                    /* rows of the first of two slices; 0: whole */
-    bool router_in_each;        /* whole in both slices, else in a file of its own */
-    int shards;                 /* files; 0: one without index */
+    bool router_in_each;        /* whole in both slices, otherwise in its own file */
+    int shards;                 /* number of files; 0: one file without index */
     int block_rows, block_cols; /* of scales */
-    const char *others;         /* more tensors to be left alone: names, separated by spaces */
+    const char *others;         /* names of further tensors to be left alone, separated by spaces */
     int first;                  /* number of the first of two layers */
 } layout;
 
@@ -90,7 +90,7 @@ static inline float layout_router(int l, int i, int a)
     return layout_plain(1, l, i, 0, a);
 }
 
-/* e4m3 by its definition: (-1)^s 2^(x-7) (1 + m/8), or m/8 2^-6 where x is 0. */
+/* Returns e4m3 by its definition: (-1)^s 2^(x-7) (1 + m/8), or m/8 2^-6 where x is 0. */
 static inline float layout_f8(unsigned code)
 {
     int x = code >> 3 & 15, m = code & 7;
@@ -139,7 +139,7 @@ static inline bool layout_turned(const layout *t)
            t->kind == COLUMNS_ALTERNATE;
 }
 
-/* Axis of the stored matrix that gate (half 0) and up (1) share. */
+/* Returns the axis of the stored matrix that gate (half 0) and up (1) share. */
 static inline int layout_width(const layout *t)
 {
     return layout_pair(t) ? 2 * t->D : t->D;
@@ -151,7 +151,7 @@ static inline int layout_at(const layout *t, int half, int c)
     return half * t->D + c;
 }
 
-/* Of the stored matrix. */
+/* Returns the rows of the stored matrix. */
 static inline int layout_stored_rows(const layout *t)
 {
     return layout_turned(t) ? t->d : layout_width(t);
@@ -194,7 +194,7 @@ static inline float layout_scale(const layout *t, int l, int e, int br, int bc)
     return (float)(2 * (layout_hash(9, l, e, br, bc) % 120u) + 1) / 64.0f; /* exact in bf16 */
 }
 
-/* The number that stands for gate (half 0) or up in the stored matrix. */
+/* Returns the number that stands for gate (half 0) or up in the stored matrix. */
 static inline float layout_value(const layout *t, int l, int e, int half, int c, int a)
 {
     if (t->numbers <= AS_F16) return layout_plain(2 + half, l, e, c, a);
@@ -238,14 +238,14 @@ static inline unsigned char *layout_add(layout_files *f, const char *name,
     return one->data = calloc(bytes + 8, 1);
 }
 
-static inline uint16_t layout_bf16(float x) /* of numbers that are exact in it */
+static inline uint16_t layout_bf16(float x) /* of numbers that are exact in bf16 */
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return (uint16_t)(bits >> 16);
 }
 
-static inline uint16_t layout_f16(float x) /* the same; no subnormals */
+static inline uint16_t layout_f16(float x) /* of numbers that are exact in f16; no subnormals */
 {
     int exponent;
     float m = frexpf(fabsf(x), &exponent);
@@ -281,7 +281,7 @@ static inline void layout_put_stored(const layout *t, unsigned char *slab, int r
         layout_put(at, t->numbers, (size_t)col, plain);
     else if (layout_is_f8(t))
         at[col] = (unsigned char)code;
-    else /* nibbles, the lower first: the same bytes in words of 32 bits */
+    else /* nibbles, the lower first; words of 32 bits have equal bytes */
         at[col / 2] |= (unsigned char)(code << (col % 2 * 4));
 }
 
@@ -419,7 +419,7 @@ static inline void layout_add_router(const layout *t, layout_files *f, const cha
                        layout_router(l, i, a));
 }
 
-/* The down projection of a pair, all zeros. */
+/* Adds the down projection of a pair, all zeros. */
 static inline void layout_add_down(const layout *t, layout_files *f, const char *prefix, int e)
 {
     char stem[100], name[200];
@@ -477,8 +477,8 @@ static inline void layout_write_index(const layout_files *f, const char *folder,
     fclose(index);
 }
 
-/* Cuts every matrix but the routers along its rows, the first `cut` rows into one file and the rest
- * into another: tensor-parallel slices under the same names. */
+/* Cuts every matrix but the routers along its rows: the first `cut` rows go into one file and the
+ * rest into another. They are tensor-parallel slices with equal names. */
 static inline void layout_write_slices(const layout_files *f, const char *folder, int cut,
                                        bool router_in_each)
 {

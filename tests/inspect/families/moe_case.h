@@ -1,8 +1,8 @@
 /* moe_case.h - checkpoints for the tests of the families: lists of tensors as text, without files,
  * and a map as text.
  *
- * A list:  "name TYPE 8,32; name TYPE 8" where {a-b} in a name stands for the numbers a to b, each
- *          combination of them one tensor. A line's end separates as a semicolon does.
+ * A list:  "name TYPE 8,32; name TYPE 8" where {a-b} in a name stands for the numbers a to b, and
+ *          each combination of them is one tensor. A line's end separates as a semicolon does.
  * A map:   a line for the whole and a line for each layer; see moe_map_text. */
 #ifndef CPL_TESTS_INSPECT_FAMILIES_MOE_CASE_H
 #define CPL_TESTS_INSPECT_FAMILIES_MOE_CASE_H
@@ -73,8 +73,8 @@ static inline void moe_list_read(moe_list *list, const char *text)
     }
 }
 
-/* The map of these tensors and of the text of a configuration, which may be NULL. It is freed as any
- * map, whether it could be made or not. */
+/* Makes the map of these tensors and of the text of a configuration, which may be NULL. The map is
+ * freed with cpl_moe_map_free, also after a failure. */
 static inline cpl_status moe_map_of(cpl_moe_map *map, const moe_list *list, const char *config,
                                     bool is_gguf)
 {

@@ -1,5 +1,5 @@
-/* test_families.c - the map of MoE layers from names, shapes and config: the cases of cases.txt, among
- * them every family of the table; and how long a large header takes. */
+/* test_families.c - the map of MoE layers from names, shapes and config: the cases of cases.txt,
+ * which cover every family of the table, and the time that a large header takes. */
 #include "inspect/families/families.h"
 
 #include "inspect/families/internal.h"
@@ -13,8 +13,8 @@ static moe_list list;
 
 typedef struct moe_case {
     cpl_text names, config, tensors;
-    cpl_text map;   /* what must come out, or ... */
-    cpl_text parts; /* ... parts of the error, a line each */
+    cpl_text map;   /* the expected map, or ... */
+    cpl_text parts; /* ... the expected parts of the error, a line each */
     bool is_gguf;
 } moe_case;
 
@@ -47,7 +47,8 @@ static void add_line(moe_case *one, const char *line)
         append_line(&one->tensors, line, 0);
 }
 
-/* The text with `name` in place of every $; NULL of an empty one. The caller frees `out`. */
+/* Returns the text with `name` in place of every $, or NULL for an empty text. The caller frees
+ * `out`. */
 static const char *with_name(cpl_text *out, const cpl_text *text, const char *name)
 {
     for (const char *at = text->length ? text->bytes : ""; *at; at++)
@@ -58,7 +59,7 @@ static const char *with_name(cpl_text *out, const cpl_text *text, const char *na
     return text->length ? out->bytes : NULL;
 }
 
-/* Whether the error is the parts: the map's faults have each of them. */
+/* Returns whether the map is refused: its faults contain each of the parts. */
 static bool is_refused(const cpl_moe_map *map, const char *parts)
 {
     int64_t lines = 0;
@@ -72,7 +73,7 @@ static bool is_refused(const cpl_moe_map *map, const char *parts)
     return lines == map->n_faults && map->n_layers == 0;
 }
 
-/* 1 if the case does not come out as it must, which it prints. */
+/* Returns 1 and prints the difference if the case does not give the expected result. */
 static int check_case(const moe_case *one, const char *name)
 {
     cpl_moe_map map;
@@ -96,7 +97,7 @@ static int check_case(const moe_case *one, const char *name)
     return !right;
 }
 
-/* Calls `check` for each name of each case in the file; the sum of its results. */
+/* Calls `check` for each name of each case in the file and returns the sum of its results. */
 static int each_case(int (*check)(const moe_case *, const char *name))
 {
     cpl_text file = read_bytes("tests/inspect/families/cases.txt");
@@ -151,7 +152,8 @@ TEST(config_and_shapes)
     cpl_moe_map_free(&map);
 }
 
-/* A token has more experts than the router has rows. Rows of identity experts count. */
+/* The configuration has more experts a token than the router has rows. Rows of identity experts
+ * count. */
 TEST(K_and_the_router)
 {
     cpl_moe_map map;
@@ -204,7 +206,7 @@ TEST(guesses_and_notes)
     cpl_moe_map_free(&map);
 }
 
-/* The error has three faults, the map all of them. */
+/* The error has three faults, and the map all of them. */
 TEST(many_faults)
 {
     cpl_moe_map map;
@@ -218,7 +220,7 @@ TEST(many_faults)
     cpl_moe_map_free(&map);
 }
 
-/* The fault of a stored tensor is a fault of its layer, and of no other layer. */
+/* The fault of a stored tensor is a fault of its own layer alone. */
 TEST(stored_faults)
 {
     cpl_moe_map map;
@@ -237,7 +239,7 @@ TEST(stored_faults)
     cpl_moe_map_free(&map);
 }
 
-/* Grok-2: slices of one name, joined along the rows; the router whole in each. */
+/* Grok-2 has slices with equal names, joined along the rows. The router is whole in each. */
 TEST(slices)
 {
     enum { N = 3, SLICES = 2 };
@@ -266,8 +268,8 @@ TEST(slices)
 
 /* ---- the table, time, memory ---- */
 
-/* Names between dots, with a * before the first or one {e} for the number of an expert; a gate's
- * name may have a layout behind a colon. */
+/* Checks names of tensors: words between dots, with a * before the first or one {e} for the number
+ * of an expert. A gate's name may have a layout after a colon. */
 static void check_tensor_names(const char *names, const char *const *layouts)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
@@ -293,7 +295,7 @@ static void check_tensor_names(const char *names, const char *const *layouts)
 
 static const cpl_family *wanted_family;
 
-/* 1 if the map of the case is of the wanted family. */
+/* Returns 1 if the map of the case is of the wanted family. */
 static int is_of_family(const moe_case *one, const char *name)
 {
     char word[64];
@@ -309,7 +311,7 @@ TEST(rows_of_the_table)
         const cpl_family *one = &cpl_families[i];
         check_tensor_names(one->router, none);
         check_tensor_names(one->gate, any);
-        assert_true(one->flags < 2u * CPL_FLAG_NO_CONFIG); /* the last one */
+        assert_true(one->flags < 2u * CPL_FLAG_NO_CONFIG); /* the last flag */
         wanted_family = one;
         if (i + 1 < cpl_n_families) {
             assert_true(*one->model_types && *one->title && *one->router);

@@ -1,4 +1,4 @@
-/* test_layouts.c - files in every layout give the same router and gate rows, bit for bit, and faults
+/* test_layouts.c - files in every layout give equal router and gate rows, bit for bit, and faults
  * of files are reported. */
 #include <math.h>
 
@@ -51,7 +51,8 @@ static void check_gates(const layout *t, const cpl_moe_layer *layer, int l)
     free(rows);
 }
 
-/* Reads parts of every gate: the numbers are those of the whole, and the bytes are as predicted. */
+/* Reads parts of every gate and checks their numbers against the whole gate, and the bytes against
+ * the prediction. */
 static void check_parts(const layout *t, const cpl_moe_layer *layer, int l)
 {
     cpl_gate gate = {0};

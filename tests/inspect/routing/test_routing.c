@@ -1,5 +1,5 @@
-/* test_routing.c - a report on a model whose router is planted, in every form, and what is said
- * where a checkpoint is lost or memory ends. With a folder as argument the program writes its page
+/* test_routing.c - a report on a model whose router is planted, in every form, and the errors when
+ * a checkpoint is missing or memory ends. With a folder as argument the program writes its page
  * there, for tests/report/check_view.py. */
 #include "base/stats/statistics.h"
 #include "infer/reader_case.h"
@@ -12,8 +12,8 @@
 
 enum { LAYERS = 2, EXPERTS = 5, WIDTH = 24, INNER = 10 };
 
-/* A token of class a = id mod 5 is sqrt(24) e_a wherever it stands: nothing is added to the stream.
- * Router row e answers to class e most and to class e + `second` next. */
+/* Plants the model. A token of class a = id mod 5 is sqrt(24) e_a at every place, as no layer adds
+ * to the stream. Router row e responds to class e most and to class e + `second` next. */
 static void plant(model_case *m, int second)
 {
     cpl_backend *be                   = &m->be;
@@ -35,7 +35,7 @@ static void plant(model_case *m, int second)
     cpl_model_refresh(&m->model);
 }
 
-/* RUN with step-000010 and step-000020, whose routers differ in the second choice alone. */
+/* Writes RUN with step-000010 and step-000020. Their routers differ in the second choice alone. */
 static const char *planted_run(void)
 {
     cpl_model_settings c = reader_config();
@@ -75,7 +75,7 @@ static void measure(cpl_routing_report *r, const char *model, const cpl_routing_
     assert_ok(cpl_routing_run(r, NULL));
 }
 
-/* What class a token at a place is of, from the texts. */
+/* Returns the class of the token at each place, from the texts. */
 static int *classes_of(const cpl_texts *texts)
 {
     int *classes = calloc((size_t)texts->n_predictions, sizeof *classes);
@@ -85,7 +85,8 @@ static int *classes_of(const cpl_texts *texts)
     return classes;
 }
 
-/* The K = 2 experts of a class in the last checkpoint: a, and e with e + 2 = a. */
+/* Returns the second of the K = 2 experts of a class in the last checkpoint: a, and e with e + 2 =
+ * a. */
 static int second_of(int class)
 {
     return (class + EXPERTS - 2) % EXPERTS;
@@ -127,7 +128,7 @@ static void check_domains(const cpl_routing_report *r, const int *classes)
                 1e-12);
 }
 
-/* |x W_g^j| of class a: sqrt(24) times the length of column a. */
+/* Returns x W_g^j of class a: sqrt(24) times the length of column a. */
 static double answer_of(const float *w_gate, int j, int class)
 {
     double squares = 0;
@@ -208,7 +209,7 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
     free(scratch);
 }
 
-/* An id always has the experts of its class. */
+/* Checks that an id always has the experts of its class. */
 static void check_vocabulary(const cpl_routing_report *r)
 {
     for (int l = 0; l < LAYERS; l++) {
@@ -235,7 +236,7 @@ TEST(a_planted_router_is_found)
     assert_ok(cpl_hf_open(&hf, run, NULL));
     assert_ok(cpl_hf_load(hf, &m->model));
     int *classes = classes_of(&r.texts);
-    assert_int_equal(r.n_sampled, 1000); /* more at once than there is room for */
+    assert_int_equal(r.n_sampled, 1000); /* more texts at once than fit into memory */
     check_load(&r, classes);
     check_domains(&r, classes);
     check_answers(&r, classes, m);
@@ -252,7 +253,7 @@ TEST(a_planted_router_is_found)
     cpl_routing_close(&r);
 }
 
-/* A checkpoint that cannot be read is told and left out. */
+/* Receives the warnings: a checkpoint that cannot be read is named and left out. */
 static void hear(void *ctx, cpl_log_level level, const char *sentence)
 {
     char *heard = ctx;
@@ -276,7 +277,7 @@ TEST(a_lost_checkpoint_is_told)
     cpl_routing_close(&r);
 }
 
-/* The page, whose report has the routing alone. */
+/* Makes the page of a report with the routing alone. */
 static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
 {
     cpl_pool pool     = {0};
@@ -296,7 +297,7 @@ static cpl_status make_page(cpl_text *page, const cpl_routing_report *r)
     return status;
 }
 
-/* Every member that numbers need is there, and what is drawn is well-formed. */
+/* Every member of the report is present, and the drawings are well-formed. */
 TEST(shown_in_every_form)
 {
     const char *run = planted_run(), *text = reader_text(30);
@@ -330,7 +331,7 @@ TEST(shown_in_every_form)
     cpl_routing_close(&r);
 }
 
-/* The report and all its forms; with failing allocations nothing but a status comes of it. */
+/* Makes the report and all its forms. With a failing allocation it returns a status only. */
 static cpl_status everything(const char *run, const char **text)
 {
     cpl_routing_options o = options_of(text);
@@ -365,7 +366,7 @@ TEST(without_memory_it_is_said)
     assert_true(failed > 100);
 }
 
-/* One expert, one token: nothing divides by nothing. */
+/* With one expert and one token, no figure is 0 / 0. */
 TEST(the_smallest_case)
 {
     cpl_model_settings c = reader_config();
@@ -391,7 +392,8 @@ TEST(the_smallest_case)
 
 /* ---- one vector added to all router rows ---- */
 
-/* What softmax routing does not see: the order of a token's experts, and what tokens do to them. */
+/* Checks the figures that softmax routing leaves as they are: the order of a token's experts, and
+ * the experts' responses to tokens. */
 static void check_unmoved(const cpl_routing_layer *a, const cpl_routing_layer *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) assert_int_equal(a->assignments[i], b->assignments[i]);
@@ -447,7 +449,7 @@ TEST(a_shift_of_all_rows_moves_M_alone)
     model_gone(m);
 }
 
-/* For tests/report/check_view.py. */
+/* Writes the page for check_view.py of tests/report. */
 static int write_page(const char *folder)
 {
     const char *run = planted_run(), *text = reader_text(30);

@@ -1,5 +1,4 @@
-/* test_routing_counts.c - what is counted of the choices of a router, against counts by hand and
- * SciPy. */
+/* test_routing_counts.c - counts of a router's choices, against counts by hand and SciPy. */
 #include "base/stats/statistics.h"
 #include "infer/reader_case.h"
 #include "inspect/routing/report.h"
@@ -8,7 +7,7 @@
 
 enum { T = 6, N = 4, K = 2 };
 
-/* One layer; expert 3 gets nothing. */
+/* One layer. Expert 3 gets no token. */
 static int32_t choices[T * K] = {0, 1, 0, 2, 1, 0, 2, 0, 0, 1, 1, 2};
 
 static cpl_routing_record by_hand(int32_t *choice)
@@ -48,7 +47,7 @@ TEST(pairs_are_counted)
     cpl_routing_pair all[9];
     assert_int_equal(cpl_routing_frequent(all, 9, together, N), 3);
     assert_true(all[2].i == 1 && all[2].j == 2);
-    /* equal ones stand in the order of the experts */
+    /* equal counts stand in the order of the experts */
     int64_t even[9] = {4, 2, 2, 2, 4, 2, 2, 2, 4};
     assert_int_equal(cpl_routing_frequent(all, 2, even, 3), 2);
     assert_true(all[0].i == 0 && all[0].j == 1 && all[1].i == 0 && all[1].j == 2);
@@ -95,8 +94,7 @@ TEST(saturation_is_the_shared_part)
     assert_near(top1, 2 / 6.0, 1e-15);
 }
 
-/* Three ids: one always with expert 2 (and one of the others), one that is divided, one too
- * rare. */
+/* Three ids: one always with expert 2 (and another one), one divided, one too rare. */
 TEST(vocabulary_is_counted)
 {
     enum { MANY = 27, ALL = MANY + 8 };
@@ -122,12 +120,12 @@ TEST(vocabulary_is_counted)
     assert_ok(cpl_routing_vocabulary_of(&v, &r, 0, &index));
     assert_int_equal(v.n_ids, 3);
     assert_near(v.mean, (1 + 8 / 9.0 + 0.5) / 3, 1e-15);
-    /* dealt anew: the same places, so that the favourite of all has at least its part of a group */
+    /* shuffled: the places stay, so the favourite of all has at least its part of a group */
     assert_true(v.shuffled < v.mean && v.shuffled >= 1 / 3.0);
     cpl_pool_free(&pool);
 }
 
-/* Scores need not add up to one: a distribution is what they are of their sum. Padding is none. */
+/* Scores need not add up to 1: they are divided by their sum. Padding is no score. */
 TEST(scores_become_a_distribution)
 {
     int32_t expert[] = {2, 0, 0, 1};
@@ -185,7 +183,8 @@ TEST(agreement_is_counted)
     assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
     assert_near(a.rho, rho_0 + rho_1, 1e-14);
     assert_near(a.rho_2, rho_0 * rho_0 + rho_1 * rho_1, 1e-14);
-    assert_int_equal(a.top1, 1);       /* the first; of the second 2 answers as much as 3 */
+    assert_int_equal(a.top1, 1);       /* the first token agrees; for the second, expert 2 responds
+                                        * as much as expert 3 */
     assert_int_equal(a.shared, 1 + 2); /* {0, 2}, {2, 3}, {3, 2} */
     static const double row_0[4] = {9 + 1, 5 + 2, 6 + 3, 1 + 4};
     for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);

@@ -1,5 +1,5 @@
-/* Rank correlations of scores of either sign with the experts' answers: planted ones, and those of
- * routers that only know ids. */
+/* test_signs.c - rank correlations of scores of either sign with the experts' responses: planted
+ * ones, and those of routers that only know ids. */
 #include "inspect/routing/signs.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static double random_at(uint64_t index)
     return cpl_rng_normal(&key, index);
 }
 
-/* score(t, e) and answer(t, e) of every token and expert; token t has the id t mod IDS. */
+/* Fills score(t, e) and answer(t, e) of every token and expert. Token t has the id t mod IDS. */
 static void fill(text *x, double (*score)(int t, int e), double (*answer)(int t, int e))
 {
     assert_ok(cpl_routing_samples_init(&x->samples, &x->pool, TOKENS, EXPERTS));
@@ -53,7 +53,7 @@ static double size_of_score(int t, int e)
     return fabs((double)(float)any_score(t, e));
 }
 
-/* What perfect coupling of the weights allows: an expert responds to |x . R_e|. */
+/* Perfect coupling of the weights allows this case: an expert responds to |x . R_e|. */
 TEST(an_answer_to_the_size_has_two_signs)
 {
     text x = {0};
@@ -73,8 +73,8 @@ TEST(an_answer_to_the_size_has_two_signs)
     cpl_pool_free(&x.pool);
 }
 
-/* Adding a number to all scores of a token changes the figures of the scores, and of centred ones
- * none. */
+/* Returns a score with a number added to all scores of its token: the figures of the scores change,
+ * and the figures of the centred scores do not. */
 static double moved_score(int t, int e)
 {
     return any_score(t, e) + 4 * sin(t);
@@ -103,7 +103,7 @@ TEST(centred_figures_ignore_a_common_shift)
 
 /* ---- within an id ---- */
 
-/* Large numbers of an id and an expert, and small ones of the token. */
+/* Returns the score: large numbers of an id and an expert, and small ones of the token. */
 static double base_of(int t, int e)
 {
     return 5 * random_at((uint64_t)(10000 + t % IDS * EXPERTS + e));
@@ -119,7 +119,8 @@ static double score_of_id(int t, int e)
     return base_of(t, e) + own_of(t, e);
 }
 
-/* Up to an id's own number the answer is the score, above 0 and below. */
+/* Returns the response: a number of the id and the expert, plus the token's own number, whose sign
+ * is that of base_of. */
 static double answer_of_id(int t, int e)
 {
     return 100 + 10 * random_at((uint64_t)(30000 + t % IDS * EXPERTS + e)) +
@@ -142,7 +143,7 @@ TEST(lists_that_are_too_short_have_none)
 {
     text x = {0};
     fill(&x, any_score, size_of_score);
-    x.samples.count           = 1; /* an id once, an expert with one token */
+    x.samples.count           = 1; /* each id once, an expert with one token */
     const cpl_routing_signs s = signs_of(&x, false);
     assert_true(isnan(s.ids.all) && isnan(s.ids.above) && isnan(s.experts.all));
     assert_true(!isnan(s.tokens.all));
