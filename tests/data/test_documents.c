@@ -1,4 +1,4 @@
-/* test_documents.c - documents out of every kind of file, good and bad. */
+/* test_documents.c - documents from every kind of file, good and bad. */
 #include "data/documents.h"
 
 #include "base/arena.h"
@@ -7,7 +7,7 @@
 
 SCRATCH_FOLDER(folder);
 
-/* All documents of a file as lines "<line>|<id>|<source>|<text>\n". */
+/* Lists all documents of a file as lines "<line>|<id>|<source>|<text>\n". */
 static cpl_status list(const char *path, const cpl_document_settings *settings, const cpl_log *log,
                        cpl_text *out, cpl_document_counts *counts)
 {
@@ -114,7 +114,7 @@ TEST(plain_text)
     texts("x\xFFy\xE2\x82", CPL_SPLIT_FILE, "1[x\xEF\xBF\xBDy\xEF\xBF\xBD]");
 }
 
-/* A separator across the places where the reader refills its buffer. */
+/* A separator may lie across the places where the reader refills its buffer. */
 TEST(far_separators)
 {
     cpl_text text = {0}, got = {0};
@@ -198,7 +198,7 @@ TEST(long_lines)
     cpl_text_free(&got);
 }
 
-/* The documents before the damage may come; the end must not. */
+/* The documents before the damage may be read. The end of the file must not be reported. */
 TEST(cut_files)
 {
     cpl_text lines = {0}, gz = {0}, got = {0};
@@ -236,7 +236,7 @@ TEST(settings_checked)
     assert_null(d);
 }
 
-/* Whatever the bytes, reading ends with documents that are well-formed text or with a sentence. */
+/* Whatever the bytes are, reading ends with documents of well-formed text or with a sentence. */
 TEST(mutations)
 {
     cpl_rng_key key         = {.seed = 3, .stream = CPL_STREAM_TEST};
@@ -300,7 +300,7 @@ TEST(no_memory)
     cpl_text_free(&said);
 }
 
-/* Documents and text bytes of a shard, as its SOURCES say. */
+/* Checks documents and text bytes of a shard, as its SOURCES states them. */
 static void count(const char *path, int64_t documents, int64_t bytes, const char *source)
 {
     cpl_document_settings s = cpl_document_defaults();

@@ -1,10 +1,10 @@
-/* test_shard_whole.c - folders of token files that are not whole, and those of other programs. */
+/* test_shard_whole.c - folders of token files that are not whole, and folders of other programs. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "data/shards_case.h"
 
-/* A data set of two sources, a file each, in a fresh folder. */
+/* Writes a data set of two sources, a file each, into a fresh folder. */
 static const char *two_sources(char out[512], const char *name)
 {
     char command[600];
@@ -59,17 +59,17 @@ TEST(parts_missing)
     assert_int_equal(unlink(part), 0);
     refused("b/part-0-00000.npy: is missing, ", out);
     refused("lists it with 7 tokens", out);
-    assert_int_equal(warnings(pattern, 1), 0); /* what the user chose */
+    assert_int_equal(warnings(pattern, 1), 0); /* the pattern chooses one file */
     assert_int_equal(warnings(in_folder(out, "a"), 1), 0);
     assert_int_equal(mkdir(part, 0777), 0);
     refused("b/part-0-00000.npy: is not a regular file", out);
     assert_int_equal(rmdir(part), 0);
     two_sources(out, "whole");
-    write_bytes(in_folder(out, "a/more.npy"), "\1\0", 2); /* somebody else's file is no sign */
+    write_bytes(in_folder(out, "a/more.npy"), "\1\0", 2); /* another program's file is no sign */
     assert_int_equal(warnings(out, 3), 0);
 }
 
-/* What cannot be a part is named at once, also where nothing lists it. */
+/* A file that cannot be a part is named at once, also where no list names it. */
 TEST(parts_of_other_kinds)
 {
     char out[512], link[600], pattern[600];
@@ -105,10 +105,10 @@ TEST(encode_was_ended)
     assert_int_equal(warnings(out, 2), 1);
     assert_int_equal(warnings(in_folder(out, "a"), 1), 1);
     write_string(index, "{\"dtype\": \"uint16\", \"vocab_size\": 300, \"eos_token_id\": 0}");
-    assert_int_equal(warnings(out, 2), 0); /* somebody else's, without a list */
+    assert_int_equal(warnings(out, 2), 0); /* another program's file, without a list */
 }
 
-/* Dolma's tool writes no index, and a part of what it wrote is a data set too. */
+/* Dolma's tool writes no index, so a part of its output is a data set too. */
 TEST(other_programs)
 {
     char out[512], command[600];

@@ -1,9 +1,9 @@
 /* test_shard_writer.c - token files written: byte for byte those of the reference, with their rows
- * and labels; what a killed writer left; what is refused.
+ * and labels; remains of a killed writer; refused documents.
  *
- * Reference: the token files that the Dolma tool's format asks for, made of corpus-mini with the
+ * Reference: the token files that the Dolma tool's format defines, made of corpus-mini with the
  * reference tokenizer. Their ids, cut at their metadata, go through our writer together with the
- * documents of our reader: every byte must come back. */
+ * documents of our reader: the bytes must equal the reference. */
 #include "data/internal.h"
 #include "data/shard_writer.h"
 
@@ -71,7 +71,7 @@ static void rewrite(const char *corpus, const char *reference, const char *split
     assert_same_files(in_folder(out, "part-0-00000.csv.gz"), npy);
 }
 
-/* What was written of the validation documents reads as a data set that explains itself. */
+/* Checks that the written validation documents are read as a data set with labels. */
 static void reads_back(const char *out)
 {
     static const char *const labels[] = {"books", "code", "encyclopedia", "qa", "science", "web"};
@@ -116,7 +116,7 @@ TEST(reference_validation)
     cpl_text_free(&json);
 }
 
-/* The same documents as another tokenizer's ids. */
+/* The documents with the ids of another tokenizer. */
 TEST(reference_gpt2)
 {
     rewrite(golden_path("data/corpus-mini"), golden_path("data/tokenized-small/gpt2"), "validation",
@@ -198,7 +198,7 @@ TEST(by_source)
     cpl_shards_close(shards);
 }
 
-/* What a writer that was killed left is refused or removed, in the folders of sources too. */
+/* The remains of a killed writer are refused or removed, in the folders of sources too. */
 TEST(old_parts)
 {
     const char *out             = in_folder(folder, "old");
@@ -215,7 +215,7 @@ TEST(old_parts)
     assert_ok(cpl_shard_writer_open(&writer, &s));
     for (int i = 0; i < 3; i++) add(writer, "x", "web", 4, 1);
     finish(writer);
-    assert_int_equal(unlink(in_folder(out, "shards.json")), 0); /* as a kill leaves it */
+    assert_int_equal(unlink(in_folder(out, "shards.json")), 0); /* the state after a kill */
     write_string(in_folder(out, "notes.txt"), "kept");
     assert_fails(CPL_ERR_INPUT, "already", cpl_shard_writer_open(&writer, &s));
     s.replace = true;
@@ -246,6 +246,6 @@ TEST(writer_refuses)
     assert_fails(CPL_ERR_INPUT, "document 7 has the id 10",
                  cpl_shard_writer_add(writer, &document, ids, 2));
     assert_ok(cpl_shard_writer_add(writer, &document, ids, 1));
-    cpl_shard_writer_close(writer); /* given up: nothing must be left */
+    cpl_shard_writer_close(writer); /* the writer gives up: no file must be left */
     assert_int_equal(access(in_folder(folder, "refused"), F_OK), -1);
 }

@@ -27,7 +27,7 @@ TEST(many_labels)
     cpl_shards_close(shards);
 }
 
-/* The label of most tokens of every piece, counted token by token. */
+/* Checks the label of most tokens of every piece, counted token by token. */
 TEST(piece_labels)
 {
     enum { DOCUMENTS = 60, LABELS = 3, MOST = DOCUMENTS * 9 };
@@ -64,7 +64,7 @@ TEST(piece_labels)
 
 /* ---- foreign forms ---- */
 
-/* Opens `bytes` as a file; expects `n` tokens 1, 2, 3, ... or, with a sentence, a refusal. */
+/* Opens `bytes` as a file. It must have `n` tokens 1, 2, 3, ..., or be refused with a sentence. */
 static void foreign(cpl_text bytes, const char *name, int64_t n, const char *sentence)
 {
     cpl_shards *shards        = NULL;

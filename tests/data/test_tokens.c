@@ -1,5 +1,5 @@
-/* test_tokens.c - documents into shards: the same bytes whatever the threads, and nothing lost
- * where memory runs out. */
+/* test_tokens.c - documents into shards: equal bytes for any number of threads, and no leak where
+ * memory runs out. */
 #include "data/tokens.h"
 
 #include <sys/resource.h>
@@ -11,12 +11,12 @@
 #include "data/shards.h"
 #include "support/files.h"
 
-enum { N_DOCUMENTS = 700, MOST_WORDS = 60 }; /* more than two batches hold */
+enum { N_DOCUMENTS = 700, MOST_WORDS = 60 }; /* documents in more than two batches */
 
 static const char *const words[] = {"the", "cat", "sat",          "on",
                                     "a",   "mat", "h\xc3\xa4tte", "\xf0\x9f\x99\x82"};
 
-/* Document i: some words, chosen by its number. */
+/* Returns document i: some words, chosen by its number. */
 static cpl_text text_of(uint64_t i)
 {
     cpl_text text   = {0};
@@ -84,7 +84,7 @@ static void close_world(world *w)
     cpl_tokenizer_free(w->tokenizer);
 }
 
-/* `folder` is a new one, of the name out<number>. */
+/* Makes the shards in `folder`, a new folder of the name out<number>. */
 static cpl_status make(world *w, char folder[160], int number, int n_threads, cpl_tokens_made *made)
 {
     cpl_tokens_job job =
@@ -122,7 +122,7 @@ TEST(threads_change_nothing)
     close_world(&w);
 }
 
-/* The shards hold document after document, each with the end-of-text id behind it. */
+/* The shards hold one document after the other, each followed by the end-of-text id. */
 TEST(holds_the_documents_in_order)
 {
     world w;
@@ -153,7 +153,7 @@ TEST(holds_the_documents_in_order)
     close_world(&w);
 }
 
-/* Every allocation fails once, also in threads that are not this one: a sentence comes back. */
+/* Every allocation fails once, in other threads too: the call returns a sentence. */
 TEST(runs_out_of_memory_in_words)
 {
     world w;
@@ -173,7 +173,7 @@ TEST(runs_out_of_memory_in_words)
     close_world(&w);
 }
 
-/* A process that may have no second thread is told so, before OpenMP ends it. */
+/* A process that may not start a second thread gets an error, before OpenMP ends it. */
 TEST(runs_out_of_threads_in_words)
 {
     world w;
@@ -185,7 +185,7 @@ TEST(runs_out_of_threads_in_words)
         char folder[160];
         cpl_tokens_made made;
         const struct rlimit one = {1, 1};
-        if (geteuid() == 0 && setuid(65534) != 0) _exit(3); /* root may have any number */
+        if (geteuid() == 0 && setuid(65534) != 0) _exit(3); /* root has no limit */
         if (setrlimit(RLIMIT_NPROC, &one) != 0) _exit(4);
         const cpl_status status = make(&w, folder, 1, 3, &made);
         _exit(status == CPL_ERR_MEMORY && strstr(cpl_last_error(), "1 of 3 threads") ? 0 : 1);
