@@ -1,5 +1,5 @@
-/* test_bpe.c - training: by hand, against counting everything anew each time, and
- * encoding with what was trained against joining pairs one by one. */
+/* test_bpe.c - training: by hand, and against counting all pairs anew each time; encoding with the
+ * trained tokenizer against joining pairs one by one. */
 #include "check.h"
 
 #include "base/rng.h"
@@ -80,7 +80,8 @@ TEST(training_ends_where_pairs_are_rare)
     cpl_bpe_trainer *trainer;
     assert_ok(cpl_bpe_init(&trainer, &settings));
     assert_ok(
-        cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd: no " abcd", no xy */
+        cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd: " abcd" and xy do not
+                                                    * occur */
     assert_ok(cpl_bpe_train(trainer, &log));
     assert_int_equal(cpl_bpe_vocab_size(trainer), 261);
     assert_int_equal(warnings, 1);
@@ -128,7 +129,7 @@ TEST(the_small_tokenizer_is_what_its_text_gives)
     cpl_text_free(&got);
 }
 
-/* Random words of few letters, so that texts repeat and one token comes about in several ways. */
+/* Makes random words of few letters, so that texts repeat and a token arises in several ways. */
 static void random_text(cpl_text *text, const cpl_rng_key *key, uint64_t *draw, size_t words)
 {
     cpl_text_clear(text);
@@ -153,7 +154,7 @@ static uint32_t id_of_text(const cpl_bpe_trainer *trainer, const char *bytes, si
     return 0;
 }
 
-/* The id of the text of two tokens. */
+/* Returns the id of the text of two tokens. */
 static int32_t both(const cpl_bpe_trainer *trainer, cpl_pair pair)
 {
     char bytes[1000];
@@ -165,7 +166,7 @@ static int32_t both(const cpl_bpe_trainer *trainer, cpl_pair pair)
 
 enum { NAIVE_WORDS = 60, NAIVE_LENGTH = 16 };
 
-/* All words, spelled anew by joining `pair` wherever it stands. */
+/* Spells all words anew by joining `pair` at every place. */
 static void join_all(int32_t ids[NAIVE_WORDS][NAIVE_LENGTH], int *length, int words, cpl_pair pair,
                      int32_t id)
 {
@@ -190,7 +191,8 @@ static int64_t occurrences(int32_t ids[NAIVE_WORDS][NAIVE_LENGTH], const int *le
     return count;
 }
 
-/* The best pair by the rule, counting every pair of every word; its count, 0 if there is none. */
+/* Finds the best pair by the rule, counting every pair of every word. Returns its count, or 0 if no
+ * pair is left. */
 static int64_t best_pair(int32_t ids[NAIVE_WORDS][NAIVE_LENGTH], const int *length, int words,
                          cpl_pair *best)
 {
@@ -247,7 +249,7 @@ TEST(merges_are_those_of_counting_anew)
     cpl_text_free(&text);
 }
 
-/* Joins the pair of lowest rank, the leftmost of equal ones, one at a time. */
+/* Joins the pair of lowest rank, the leftmost of equal ranks, one at a time. */
 static int64_t join_one_by_one(const cpl_bpe_trainer *trainer, int32_t *ids, int64_t n)
 {
     for (;;) {
@@ -266,7 +268,7 @@ static int64_t join_one_by_one(const cpl_bpe_trainer *trainer, int32_t *ids, int
     }
 }
 
-/* One word of 1 to 300 letters: short ones, cached ones, and those that need the heap. */
+/* One word has 1 to 300 letters: short words, cached words, and words that need the heap. */
 TEST(words_encode_as_joined_one_by_one)
 {
     cpl_rng_key key = {.seed = 32, .stream = CPL_STREAM_TEST};

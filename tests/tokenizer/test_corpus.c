@@ -1,8 +1,9 @@
-/* test_corpus.c - from compressed documents to token shards: documents, tokenizer and writer as
- * one.
+/* test_corpus.c - from compressed documents to token shards: documents, tokenizer and writer
+ * together.
  *
  * Reference: tests/golden/data/tokenized-small, made with the reference tokenizers, byte for byte,
- * and the SHA-256 of the token streams of larger files; further, the same of the larger data. */
+ * and the SHA-256 of the token streams of larger files. The further tests compare the larger
+ * data. */
 #include "base/arena.h"
 #include "data/documents.h"
 #include "data/shard_writer.h"
@@ -102,7 +103,7 @@ TEST_ANY(gpt2)
     small_corpus(tokenizer_path("gpt2"), "gpt2");
 }
 
-/* A shard of the larger corpus against its line of reference-counts.tsv. */
+/* Compares a shard of the larger corpus with its line of reference-counts.tsv. */
 TEST_ANY(larger_shard)
 {
     char sum[65];

@@ -1,6 +1,5 @@
-/* test_nfc.c - canonical composition: utf8proc as the oracle where its combining classes
- * are those of the reference, and a plain reading of the standard's algorithm where they are not.
- */
+/* test_nfc.c - canonical composition: utf8proc as the oracle where its combining classes equal
+ * those of the reference, and a plain form of the standard's algorithm where they differ. */
 #include "check.h"
 
 #include <utf8proc.h>
@@ -53,8 +52,8 @@ static void assert_composed(const cpl_text *got, const char *bytes, size_t lengt
     free(want);
 }
 
-/* Letters with marks, Hangul, singletons, exclusions, marks of many classes; `zeros` for the marks
- * whose class differs. */
+/* Returns letters with marks, Hangul, singletons, exclusions, marks of many classes; with `zeros`
+ * also the marks whose class differs. */
 static uint32_t some_point(const cpl_rng_key *key, uint64_t *draw, bool zeros)
 {
     static const uint32_t range[][2] = {
@@ -122,8 +121,9 @@ static uint32_t joined(uint32_t a, uint32_t b)
                : 0;
 }
 
-/* Definitions D109 and D117 word for word: swap neighbours until none is out of order; then take
- * each code point, look for the last starter, and join unless something blocks. */
+/* Composes by definitions D109 and D117, word for word: swaps neighbours until all are in order.
+ * Then it takes each code point, looks for the last starter, and joins them unless a code point
+ * between them blocks. */
 static size_t plainly(uint32_t *out, const uint32_t *points, size_t n)
 {
     int32_t parts[18];
@@ -158,7 +158,8 @@ static size_t plainly(uint32_t *out, const uint32_t *points, size_t n)
     return count;
 }
 
-/* Whether a text is what utf8proc, with its newer classes, makes of the code points. */
+/* Returns whether a text is the one that utf8proc, with its newer classes, makes of the code
+ * points. */
 static bool is_standard(const uint32_t *points, size_t n, const cpl_text *text)
 {
     char bytes[4 * LONGEST];
@@ -193,7 +194,7 @@ TEST(older_classes_neither_move_nor_let_pass)
         assert_memory_equal(got.bytes, bytes, length);
         differs += !is_standard(points, n, &got);
     }
-    assert_true(differs > 0); /* so the list of marks was put to use */
+    assert_true(differs > 0); /* the list of marks was used */
     /* a, class 0 here but 220 in Unicode, acute: the acute is not let past and not joined */
     ours(&got, &nfc, (uint32_t[]){'a', 0x1ABF, 0x301}, 3);
     assert_string_equal(got.bytes, "a\xE1\xAA\xBF\xCC\x81");
@@ -203,7 +204,7 @@ TEST(older_classes_neither_move_nor_let_pass)
     cpl_nfc_free(&nfc);
 }
 
-/* A run of marks that is too long for the short sort, out of order: both sorts give one order. */
+/* A run of marks may be too long for the short sort, and out of order: both sorts agree. */
 TEST(long_runs_of_marks)
 {
     enum { MARKS = 200000 };

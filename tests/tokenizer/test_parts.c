@@ -1,6 +1,7 @@
-/* test_parts.c - every part that Hugging Face's tokenizers can write into a tokenizer.json, against the ids that this
- * library makes with it (tests/golden/tokenizers/parts.jsonl, made by make_parts.py beside it): what is read gives
- * exactly these ids, and what is refused changes ids and is named. */
+/* test_parts.c - every part that Hugging Face's tokenizers can write into a tokenizer.json, against
+ * the ids that this library makes with it (tests/golden/tokenizers/parts.jsonl, made by
+ * make_parts.py beside it). A part that is read gives exactly these ids. A part that is refused
+ * changes ids and is named. */
 #include "check.h"
 
 #include <jansson.h>
@@ -9,7 +10,7 @@
 
 enum { LONGEST_LINE = 1 << 16 };
 
-/* The digest of make_parts.py: FNV-1a over the ids of all texts. */
+/* Returns the digest of make_parts.py: FNV-1a over the ids of all texts. */
 static uint64_t digest(const cpl_tokenizer *t, const char *name)
 {
     static char line[LONGEST_LINE];
@@ -36,7 +37,8 @@ static uint64_t digest(const cpl_tokenizer *t, const char *name)
     return hashed;
 }
 
-/* Writes the tokenizer with the part in its place, or added to the list that is there; sets the last key to it. */
+/* Writes the tokenizer with the part in its place, or added to the list at that place. Sets the
+ * last key to it. */
 static void put_part(const char *to, const char *name, const json_t *line, const char **key)
 {
     char path[100];

@@ -1,6 +1,6 @@
-/* test_split.c - cutting into words, against a literal reading of the two regular
- * expressions: alternatives in order, repetitions greedy, with backtracking; classes read from
- * unicode-classes.tsv. And added tokens, against a search that tries every token at every place. */
+/* test_split.c - cutting into words, against a literal form of the two regular expressions:
+ * alternatives in order, greedy repetitions, with backtracking; classes read from
+ * unicode-classes.tsv. Added tokens, against a search that tries every token at every place. */
 #include "check.h"
 
 #include "base/rng.h"
@@ -38,7 +38,7 @@ static int free_classes(void **state)
 /* One element of an alternative: a set, repeated least to most times. */
 typedef struct atom {
     char set; /* = c itself; i c in either case; L N S O a class; n line ends; x neither line end,
-                 letter nor number; ! nothing, before white space or the end */
+               * letter nor number; ! the place before white space or the end */
     uint32_t c;
     int least, most;
 } atom;
@@ -96,7 +96,7 @@ static bool is_in(const atom *a, uint32_t c)
     }
 }
 
-/* Where the atoms from `a` on match best from place i, NONE if they do not. */
+/* Returns the end of the match of the atoms from `a` on at place i, or NONE without a match. */
 static int match(const atom *a, int atoms, const uint32_t *s, int n, int i)
 {
     if (atoms == 0 || a->set == 0) return i;
@@ -121,7 +121,7 @@ static int first_match(const alternative *alternatives, size_t count, const uint
     return NONE;
 }
 
-/* Code points that the patterns tell apart, and others of every class and length. */
+/* Returns code points that the patterns distinguish, and others of every class and length. */
 static uint32_t some_point(const cpl_rng_key *key, uint64_t *draw)
 {
     static const uint32_t often[] = {' ',  ' ',  '\n', '\r', '\t',   '\'',    's',     't',   'r',
@@ -150,7 +150,8 @@ static void check_kind(cpl_split_kind kind, const alternative *alternatives, siz
             length += (size_t)cpl_utf8_encode(points[i], text + length);
         }
         starts[n]   = length;
-        char *exact = malloc(length + 1); /* so that reading beyond the end is seen */
+        char *exact = malloc(length + 1); /* a buffer of exact length, so that reading beyond the
+                                           * end is seen */
         assert_non_null(exact);
         char *copy = memcpy(exact + 1, text, length);
         while (at < length) got += cpl_split(kind, copy, length, &at, ends + got, 1 + got % 5);
@@ -193,7 +194,7 @@ TEST(only_the_two_patterns_are_known)
     assert_false(cpl_split_known("", &kind));
 }
 
-/* The longest token at `at`; the lowest id of equal ones. */
+/* Returns the longest token at `at`, or the lowest id of equal tokens. */
 static const cpl_added *longest(const cpl_added_set *set, const char *text, size_t length,
                                 size_t at)
 {

@@ -1,6 +1,6 @@
 /* test_tokenizer.c - the published tokenizers against the reference implementation: vectors, whole
  * shards, decoding. The checkout has small forms of them, with their first merges
- * (tests/golden/tokenizers/make_tokenizers.py); the further tests take the whole ones. */
+ * (tests/golden/tokenizers/make_tokenizers.py). The further tests use the whole tokenizers. */
 #include <jansson.h>
 
 #include "support/files.h"
@@ -46,8 +46,8 @@ static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *l
     cpl_ids_free(&ids);
 }
 
-/* Checks the lines of a file of vectors; `only` NULL: all of them, otherwise those of one
- * tokenizer. Returns their number. */
+/* Checks the lines of a file of vectors, or with `only` those of one tokenizer. Returns their
+ * number. */
 static int check_vectors(const cpl_tokenizer *t, const char *path, const char *only)
 {
     cpl_encoder *e;
@@ -129,7 +129,7 @@ TEST_ANY(dolma2_encodes_as_its_vectors_say)
     check_family("allenai_dolma2.json", "allenai_dolma2", dolma2_ids, false);
 }
 
-/* Documents of this corpus begin and end with no other white space than these. */
+/* Strips the white space with which documents of this corpus begin and end. */
 static void strip(const char **text, size_t *length)
 {
     while (*length && strchr(" \t\n\r\v\f", (*text)[0])) ++*text, --*length;

@@ -1,5 +1,5 @@
 /* test_tokenizer_fuzz.c - damaged tokenizer files and failing allocations: always a status, never a
- * crash, a leak or a half-made object. */
+ * crash, a leak or an incomplete object. */
 #include "check.h"
 
 #include <jansson.h>
@@ -15,7 +15,7 @@ enum { DAMAGED = 2000, ALLOCATIONS = 5000 };
 static const char text[] = "The wheel turns; cafe\xCC\x81 \xFF 100<|endoftext|>  water, "
                            "ababababababababababababababababababababababababababababababab.";
 
-/* Encodes and decodes with whatever was loaded. */
+/* Encodes and decodes with any tokenizer that was loaded. */
 static cpl_status use(const cpl_tokenizer *t)
 {
     cpl_encoder *e    = NULL;
@@ -59,7 +59,7 @@ TEST(damaged_files_never_crash)
     cpl_text_free(&file);
 }
 
-/* The small tokenizer with what only few files have. */
+/* Returns the small tokenizer with parts that few files have. */
 static const char *file_with_rare_parts(void)
 {
     static char path[100];
@@ -98,7 +98,7 @@ static cpl_status train_and_write(void)
     return status;
 }
 
-/* Fails the first allocation, the second, ... until the work needs no more of them. */
+/* Fails the first allocation, the second, ... until the work has no more of them. */
 static void fail_each(cpl_status (*work)(void))
 {
     int64_t before = cpl_alloc_count();

@@ -1,6 +1,6 @@
-/* test_tokenizer_small.c - a small kept tokenizer: what it gives, what is refused, and what happens
- * to bytes that are no UTF-8. The tokenizer is tests/golden/tokenizers/small.json, trained on
- * small.txt beside it (test_tokenizer_train.c). */
+/* test_tokenizer_small.c - a small kept tokenizer: its ids, refused files, and bytes that are not
+ * UTF-8. The tokenizer is tests/golden/tokenizers/small.json, trained on small.txt beside it
+ * (test_tokenizer_train.c). */
 #include <jansson.h>
 #include <utf8proc.h>
 
@@ -76,7 +76,7 @@ TEST(known_text_gives_known_tokens)
     close_coder(&c);
 }
 
-/* Random text comes back as its NFC, whatever the order in which words enter the cache. */
+/* Random text is decoded to its NFC, in whatever order words enter the cache. */
 TEST(decoding_gives_the_composed_text)
 {
     cpl_rng_key key = {.seed = 41, .stream = CPL_STREAM_TEST};
@@ -122,8 +122,8 @@ static void check_round_trip(coder *c, const char *text, size_t length)
     cpl_text_free(&back);
 }
 
-/* Words that differ only in NULs at the end, and more words than the cache holds, in two rounds:
- * what is kept must be what would be made anew. */
+/* Words that differ only in NULs at the end, and more words than the cache holds, are encoded in
+ * two rounds: kept words must equal those made anew. */
 TEST(kept_words_are_not_mixed_up)
 {
     enum { WORDS = 150000 };
@@ -161,7 +161,7 @@ TEST(bytes_that_are_no_utf8_become_the_replacement)
     close_coder(&want);
 }
 
-/* The same tokens as GPT-2's pair of files, and with merges as arrays of two. */
+/* The tokens are also given as GPT-2's pair of files, and with merges as arrays of two. */
 TEST(other_forms_of_the_file_give_the_same)
 {
     char path[100];
@@ -218,7 +218,7 @@ TEST(a_space_is_put_in_front_where_asked)
     close_coder(&want);
 }
 
-/* One member of the file changed, and a part of the sentence that must come. */
+/* A file with one changed member, and a part of the sentence that refuses it. */
 typedef struct refusal {
     const char *where, *member, *json, *sentence;
 } refusal;
@@ -359,7 +359,7 @@ TEST(ids_without_tokens)
                  cpl_tokenizer_decode(t, &out, (int32_t[]){0, 501}, 2, 0));
     assert_fails(CPL_ERR_INPUT, "-1", cpl_tokenizer_decode(t, &out, (int32_t[]){-1}, 1, false));
     assert_string_equal(out.bytes, "caf\u00e9  x");
-    /* the decomposed spelling is found too, since the token is looked for after normalisation */
+    /* the decomposed spelling is found too, as the token is looked for after normalisation */
     cpl_encoder *e;
     cpl_ids ids = {0};
     assert_ok(cpl_encoder_init(&e, t, false));
