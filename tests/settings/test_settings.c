@@ -1,5 +1,5 @@
-/* test_settings.c - one setting of every kind: what is accepted, what is refused with which
- * sentence, and that what is printed reads back. */
+/* test_settings.c - one setting of every kind: accepted values, refused values with their
+ * sentences, and printed values that read back. */
 #include "settings/settings.h"
 
 #include <math.h>
@@ -214,7 +214,7 @@ TEST(given_is_marked)
                          &demo_list[i] == cpl_settings_find(&demo, sections, 1, "demo.lr", NULL));
 }
 
-/* Any double that is finite: its 64 bits at random. */
+/* Returns any finite double: its 64 bits are random. */
 static double random_double(const cpl_rng_key *key, uint64_t index)
 {
     uint64_t bits = (uint64_t)cpl_rng_u32(key, 2 * index) << 32 | cpl_rng_u32(key, 2 * index + 1);
@@ -272,7 +272,7 @@ TEST(printed_texts_read_back)
     cpl_text_free(&word);
 }
 
-/* Every allocation failing in turn leaves the old values and leaks nothing. */
+/* Every allocation fails in turn: the old values stay, and no memory leaks. */
 TEST(no_memory)
 {
     const char *tries[] = {"demo.text=\"abc\"", "demo.list=[a, b, c, d, e]",

@@ -1,5 +1,5 @@
-/* test_yaml.c - configuration files against the lists of every floor: what is read, what is refused
- * with which sentence and position, writing and reading back, damaged files, failing memory. */
+/* test_yaml.c - configuration files against the lists of every floor: values that are read, errors
+ * with sentence and position, writing and reading back, damaged files, failing memory. */
 #include "settings/yaml.h"
 
 #include <math.h>
@@ -154,7 +154,7 @@ TEST(refuses)
     }
 }
 
-/* Nesting without end is refused at once, not followed. */
+/* Endless nesting is refused at once. */
 TEST(deep_nesting)
 {
     enum { DEEP = 200000 };
@@ -218,7 +218,7 @@ static char *random_text(void)
         if (c == 0 || (c >= 0xD800 && c < 0xE000)) c = ':';
         cpl_text_append(&text, bytes, (size_t)cpl_utf8_encode(c, bytes));
     }
-    return text.bytes; /* of cpl_realloc, as a field wants it */
+    return text.bytes; /* a field takes a text of cpl_realloc */
 }
 
 static double random_within(const cpl_setting *setting)
@@ -330,8 +330,8 @@ TEST(comments_are_within_the_line)
     cpl_text_free(&text);
 }
 
-/* Damage: bytes changed, cut out, doubled. Nothing but CPL_OK or a sentence that begins with the
- * name may come back. */
+/* Damages a file: bytes are changed, cut out or doubled. The result must be CPL_OK or a sentence
+ * that begins with the name. */
 TEST(damaged_files)
 {
     cpl_text whole = {0};

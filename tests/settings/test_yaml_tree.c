@@ -1,4 +1,4 @@
-/* yaml_tree: a YAML file as a tree, with places; what is refused; damaged files. */
+/* test_yaml_tree.c - a YAML file as a tree, with places; refused files; damaged files. */
 #include "base/arena.h"
 #include "fuzz.h"
 #include "settings/yaml_tree.h"
@@ -115,7 +115,7 @@ TEST(test_file)
     cpl_text_free(&text);
 }
 
-/* Any bytes are a tree or a sentence with the file's name. */
+/* Any bytes give a tree or a sentence with the file's name. */
 TEST(test_fuzz)
 {
     cpl_text whole = {0}, file = {0};
@@ -135,7 +135,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* The n-th allocation of ours fails: a sentence, and nothing is leaked. */
+/* The n-th of our allocations fails: a sentence comes back, and no memory leaks. */
 TEST(test_memory)
 {
     for (int64_t n = 1;; n++) {
