@@ -1,4 +1,4 @@
-/* page_check.h - what every page must be, whatever it shows. */
+/* page_check.h - checks that hold for every page. */
 #ifndef CPL_TESTS_REPORT_PAGE_CHECK_H
 #define CPL_TESTS_REPORT_PAGE_CHECK_H
 
@@ -8,8 +8,8 @@
 #include "check.h"
 #include "io/file.h"
 
-/* It is whole in one file, and made for narrow windows and dark ones too; nothing of the data can
- * end the element that it stands in. */
+/* Checks that the page is whole in one file, that it is made for narrow windows and dark ones too,
+ * and that no data can end its own element. */
 static inline void check_page(const cpl_text *page)
 {
     static const char *const outside[] = {"https:", " src=", "@import", "url(", "<link"};

@@ -1,5 +1,5 @@
-/* test_columns.c - one list of figures as a table on a terminal and as members of
- * JSON, compared with texts written down by hand. */
+/* test_columns.c - one list of figures as a table on a terminal and as members of JSON, compared
+ * with texts written by hand. */
 #include "report/columns.h"
 
 #include <math.h>
