@@ -1,5 +1,6 @@
 /* small_server.h - a web server in this process: the files of one folder, with ranges, ETags and
- * kept connections. For tests of what reads from it; it answers what it is asked and no more. */
+ * kept connections. It is for tests of code that reads from a server. Its only faults are stalls
+ * and slow bodies, which tests switch on. */
 #ifndef CPL_TESTS_REMOTE_SMALL_SERVER_H
 #define CPL_TESTS_REMOTE_SMALL_SERVER_H
 
@@ -20,8 +21,8 @@ typedef struct small_server {
     pthread_t thread;
     atomic_int n_requests, n_open; /* connections */
     atomic_uint etag;              /* of all files */
-    atomic_int n_stalls; /* answers to come of which `stall_after` bytes are sent and no more */
-    int stall_after;     /* bytes of the body; -1: not even the header */
+    atomic_int n_stalls; /* number of coming answers of which only `stall_after` bytes are sent */
+    int stall_after;     /* bytes of the body; -1: the header is not sent either */
     atomic_bool is_slow; /* bodies come at 2,000 bytes per second */
 } small_server;
 
@@ -82,7 +83,7 @@ static bool send_file(int to, const char *name, uint64_t begin, uint64_t end, bo
     return sent && !stalls;
 }
 
-/* One request after the other; each fits into the buffer. */
+/* Serves one request after the other. Each fits into the buffer. */
 static void *serve_one(void *ctx)
 {
     const int to = (int)(intptr_t)ctx;
@@ -103,7 +104,7 @@ static void *serve_one(void *ctx)
         the_server.n_requests++;
         goes_on =
             sscanf(text, "GET /%255s ", name) == 1 && send_file(to, name, begin, end + 1, ranged);
-        held = 0; /* no client of ours sends the next before the answer */
+        held = 0; /* our clients wait for the answer before they send the next request */
     }
     close(to);
     the_server.n_open--;
@@ -124,7 +125,7 @@ static void *serve(void *ctx)
     return NULL;
 }
 
-/* Serves the folder from now on; returns the URL. */
+/* Starts to serve the folder and returns the URL. */
 static inline const char *server_start(const char *folder)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -141,7 +142,7 @@ static inline const char *server_start(const char *folder)
     return the_server.url;
 }
 
-/* Ends it, and waits a while for its connections. */
+/* Ends the server, and waits a while for its connections. */
 static inline int server_stop(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static inline int server_stop(void **state)
     pthread_join(the_server.thread, NULL);
     close(the_server.listener);
     for (int i = 0; the_server.n_open && i < 2000; i++)
-        usleep(1000); /* a failed test leaves some */
+        usleep(1000); /* a failed test leaves some open */
     return 0;
 }
 TESTS_DO(after_all, server_stop);

@@ -1,4 +1,5 @@
-/* Ranges kept in a folder: found again under the same file, tag and range, and under no other. */
+/* test_cache.c - ranges kept in a folder: they are found again by file, tag and range, and by no
+ * other key. */
 #include "check.h"
 #include "io/file.h"
 #include "io/paths.h"
@@ -38,7 +39,7 @@ TEST(kept)
     other.url = other_url;
     assert_false(cpl_cache_has(folder, &other, 100, 100 + BYTES));
     other        = file;
-    other.tag[0] = '\0'; /* it cannot be told from another version */
+    other.tag[0] = '\0'; /* without a tag, it cannot be told from another version */
     assert_ok(cpl_cache_store(folder, &other, 0, BYTES, stored));
     assert_false(cpl_cache_has(folder, &other, 0, BYTES));
 }

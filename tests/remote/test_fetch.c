@@ -1,5 +1,5 @@
-/* A server that stops sending and keeps the connection: it counts as lost after a while, and the rest
- * is asked for. The limit is shorter here than that of the program. */
+/* test_fetch.c - a server that stops sending and keeps the connection: the connection counts as
+ * lost after a while, and the rest is requested. The limit is shorter here than in the program. */
 #include "base/arena.h"
 #include "remote/fetch.h"
 #include "remote/small_server.h"
@@ -46,7 +46,7 @@ static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
     return cpl_fetch_run(&fetch);
 }
 
-/* Before the header, of a range; in the middle, of a whole file. */
+/* The server stalls before the header of a range, and in the middle of a whole file. */
 TEST(stalls)
 {
     const char *folder = begin_site();
@@ -68,7 +68,7 @@ TEST(stalls)
     end_site();
 }
 
-/* A server that never gets on is given up, and the sentence says why. */
+/* A server that always stalls is given up, and the sentence has the reason. */
 TEST(always_stalls)
 {
     const char *folder     = begin_site();
@@ -89,7 +89,7 @@ static void take_sentence(void *ctx, cpl_log_level level, const char *sentence)
     snprintf(said + strlen(said), 4096 - strlen(said), "%s\n", sentence);
 }
 
-/* A server that never stalls and is too slow to end: it is named, and given up after a while. */
+/* A server that never stalls but is too slow to end is named, and given up after a while. */
 TEST(slow_server)
 {
     const char *folder  = begin_site();

@@ -1,5 +1,5 @@
-/* Words and URLs of a hub, its list of files, and where the token comes from; which URLs are allowed,
- * and which host gets the token. No connection is made. */
+/* test_hub.c - words and URLs of a hub, its list of files, and the sources of the token; allowed
+ * URLs, and the hosts that get the token. No connection is made. */
 #include "base/arena.h"
 #include "check.h"
 #include "io/file.h"
@@ -47,7 +47,7 @@ TEST(words)
     }
 }
 
-/* Pages of a hub as a browser shows them, and what is none. */
+/* Pages of a hub as a browser shows them, and pages that are no repository. */
 TEST(pages)
 {
     static const char *const words[][2] = {
@@ -133,10 +133,10 @@ TEST(lists)
                   "{\"sha\": \"main\", \"siblings\": [{\"rfilename\": \"b\"}, {\"rfilename\": "
                   "\"a/c\", \"size\": 3}, {\"rfilename\": \"../x\"}, {\"rfilename\": "
                   "\"/etc/y\"}, {\"rfilename\": \"\"}]}"));
-    assert_int_equal(names.count, 2); /* names that leave the repository are none */
+    assert_int_equal(names.count, 2); /* names that leave the repository are not listed */
     assert_string_equal(names.at[0], "a/c");
     assert_string_equal(names.at[1], "b");
-    assert_string_equal(place.revision, "main"); /* that is no commit */
+    assert_string_equal(place.revision, "main"); /* the list has no commit */
     cpl_paths_free(&names);
     snprintf(text, sizeof text, "{\"sha\": \"%s\", \"siblings\": []}", sha);
     assert_ok(read_list(&names, &place, text));
@@ -168,7 +168,7 @@ TEST(tokens)
     setenv("HOME", folder, 1);
     assert_token(NULL);
     setenv("HF_HOME", folder, 1);
-    assert_token(NULL); /* no such file */
+    assert_token(NULL); /* there is no such file */
     write_string(path, "hf_home\n");
     assert_token("hf_home");
     write_string(other, "  hf_path \nsecond line\n");

@@ -1,4 +1,4 @@
-/* The ranges that are asked for: they cover every piece, stay within the limits, and are few. */
+/* test_plan.c - the requested ranges: they cover every piece, stay within limits, and are few. */
 #include <string.h>
 
 #include "base/rng.h"
@@ -39,10 +39,10 @@ static void assert_range(int64_t i, const cpl_source *file, uint64_t begin, uint
 TEST(neighbours)
 {
     add(&file_a, 0, 50);
-    add(&file_a, 150, 50);  /* a gap of 100 is read along */
-    add(&file_a, 301, 9);   /* one of 101 is not */
+    add(&file_a, 150, 50);  /* a gap of 100 is read too */
+    add(&file_a, 301, 9);   /* a gap of 101 is not read */
     add(&file_a, 1010, 90); /* the range from 301 on would stay within the limit */
-    add(&file_b, 1110, 10); /* another file */
+    add(&file_b, 1110, 10); /* a piece of another file */
     assert_ok(cpl_remote_plan_make(&plan, &list, GAP, MOST));
     assert_int_equal(plan.count, 4);
     assert_range(0, &file_a, 0, 200, 100);
@@ -69,8 +69,8 @@ TEST(long_pieces)
     assert_range(4, &file_a, 3507, 3508, 1);
 }
 
-/* Gates with their factors in turn, the factors together at the beginning of the file and in the
- * order of the digits of their names; DeepSeek-V3 has them so. */
+/* Gates with their factors in turn. The factors lie together at the beginning of the file, in the
+ * order of the digits of their names, as in DeepSeek-V3. */
 TEST(factors_of_gates)
 {
     static const int order[] = {0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -110,8 +110,8 @@ TEST(what_is_read_again)
     assert_int_equal(until, 20000);
 }
 
-/* A range that is earlier in the plan begins within the one that holds the byte: from there on it is
- * the answer. */
+/* A range that is earlier in the plan begins within the range that holds the byte: from its
+ * beginning on the earlier range supplies the bytes. */
 TEST(earlier_range_within)
 {
     uint64_t until;
@@ -130,7 +130,8 @@ TEST(earlier_range_within)
     assert_int_equal(until, 1000);
 }
 
-/* Whether the ranges cover the piece, each byte once for each reading: reads it as a reader does. */
+/* Checks that the ranges cover the piece, each byte once for each reading: reads it as a reader
+ * does. */
 static void read_piece(const cpl_source_piece *piece)
 {
     const uint64_t end = piece->offset + piece->bytes;
@@ -145,7 +146,7 @@ static void read_piece(const cpl_source_piece *piece)
     }
 }
 
-/* The plainest plan: a range a piece. */
+/* Returns the number of ranges of the plainest plan: a range for each piece. */
 static int64_t plain_count(void)
 {
     int64_t count = 0;

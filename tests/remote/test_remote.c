@@ -1,6 +1,6 @@
-/* A checkpoint on a server is read as the local one is: by several threads, in any order, with and
- * without a plan; and every failing allocation is an error and nothing worse. The server is in this
- * process; programs and lying servers are tested by tests/remote/check_remote*.py. */
+/* test_remote.c - a checkpoint on a server is read as the local one is: by several threads, in any
+ * order, with and without a plan. Every failing allocation gives an error and nothing worse. The
+ * server is in this process. tests/remote/check_remote*.py tests programs and faulty servers. */
 #include "base/arena.h"
 #include "inspect/inspect_case.h"
 #include "remote/remote.h"
@@ -20,7 +20,7 @@ static const char *write_content(void)
     return folder;
 }
 
-/* Of changing lengths and distances, some of them again. */
+/* Makes pieces of changing lengths and distances, some of them twice. */
 static void make_pieces(const cpl_source *source)
 {
     uint64_t at = 100;
@@ -39,7 +39,7 @@ typedef struct reader {
     int64_t wrong;
 } reader;
 
-/* Reads its share of the pieces, and after each a place that is in no plan. */
+/* Reads its share of the pieces, and after each piece a place that is in no plan. */
 static void *read_share(void *ctx)
 {
     reader *r           = ctx;
@@ -72,14 +72,14 @@ TEST(threads)
     assert_false(cpl_origin_is_folder(origin, path));
     assert_ok(cpl_origin_open(origin, &source, path));
     assert_int_equal(source->length, FILE_BYTES);
-    assert_ok(cpl_source_read_at(source, start, 16, 1000000)); /* before there is a plan */
+    assert_ok(cpl_source_read_at(source, start, 16, 1000000)); /* read before a plan is made */
     assert_memory_equal(start, content + 1000000, 16);
     make_pieces(source);
     assert_ok(cpl_origin_plan_set(origin, &plan, &pieces));
     const int before = the_server.n_requests;
     assert_int_equal(plan.n_requests_made, before);
     usleep(50000);
-    assert_int_equal(the_server.n_requests, before); /* nothing before the first reading */
+    assert_int_equal(the_server.n_requests, before); /* no request before the first reading */
     for (int t = 0; t < N_THREADS; t++) {
         readers[t].number = t;
         assert_int_equal(pthread_create(&readers[t].thread, NULL, read_share, &readers[t]), 0);
@@ -109,15 +109,16 @@ TEST(changed_file)
     assert_ok(cpl_remote_open(&remote, path, NULL, NULL));
     assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, path));
     the_server.etag = 2;
-    assert_ok(cpl_source_read_at(source, &byte, 1, 5)); /* known already */
+    assert_ok(cpl_source_read_at(source, &byte, 1, 5)); /* bytes that are already known */
     assert_fails(CPL_ERR_INPUT, "changed in between (its ETag",
                  cpl_source_read_at(source, &byte, 1, FILE_BYTES - 1));
     cpl_source_close(source);
     cpl_remote_close(remote);
 }
 
-/* Layers that are left out are in the plan and never read. When they fill the buffer, what is read is
- * fetched all the same: also a small range that would still fit, behind a longer one that does not. */
+/* Layers that are left out are in the plan and never read. If they fill the buffer, pieces that are
+ * read are fetched all the same. A small range that would still fit, after a longer one that does
+ * not, is fetched too. */
 TEST(what_nobody_reads)
 {
     enum { N = 45, PIECE = 7 << 19, LAST = (N + 1) * PIECE };
@@ -143,7 +144,7 @@ TEST(what_nobody_reads)
     assert_ok(cpl_source_read_at(source, bytes, 8, LAST));
     assert_memory_equal(bytes, zeros, 8);
     assert_true(cpl_alloc_in_use() < 140 << 20);
-    assert_ok(cpl_source_read_at(source, bytes, 8, 0)); /* one that was dropped */
+    assert_ok(cpl_source_read_at(source, bytes, 8, 0)); /* a range that was dropped */
     assert_memory_equal(bytes, "begin\0\0", 8);
     cpl_source_pieces_free(&all);
     cpl_source_close(source);
@@ -184,7 +185,7 @@ TEST(failing_allocations)
         cpl_alloc_fail_at(nth);
         status = inspect_remotely(&report, nth % 2 ? cache : NULL);
         cpl_alloc_fail_at(0);
-        if (status == CPL_OK) continue; /* not reached, or without it the rest went on */
+        if (status == CPL_OK) continue; /* the allocation was not reached, or was not essential */
         if (status != CPL_ERR_MEMORY)
             fail_msg("allocation %lld: %s", (long long)nth, cpl_last_error());
         n_failed++;
