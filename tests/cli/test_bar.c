@@ -1,4 +1,4 @@
-/* test_bar.c - the speed that the line of a run shows. */
+/* test_bar.c - the speed in the progress line of a run. */
 #include "cli/terminal/bar.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ static void near(double value, double wanted)
     if (!(fabs(value - wanted) <= 1e-9 * wanted)) fail_msg("%.17g, wanted %.17g", value, wanted);
 }
 
-/* The first steps: as many tokens over the time that all of them took. */
+/* In the first steps the speed is the tokens over the time of all steps. */
 TEST(mean_of_all)
 {
     cpl_progress p = {.log_every = 10};
@@ -19,20 +19,20 @@ TEST(mean_of_all)
     near(cpl_progress_speed(&p, 200), 3 / (1 / 100.0 + 1 / 50.0 + 1 / 200.0));
 }
 
-/* One slow step of many moves it little, and a lasting change is followed. */
+/* One slow step of many changes the speed little, and a lasting change is followed. */
 TEST(steady)
 {
     cpl_progress p = {.log_every = 10};
     for (int i = 0; i < 30; i++) near(cpl_progress_speed(&p, 1000), 1000);
-    const double speed = cpl_progress_speed(&p, 250); /* takes as long as four */
+    const double speed = cpl_progress_speed(&p, 250); /* the step takes as long as four */
     assert_true(speed > 700 && speed < 800);
     for (int i = 0; i < 60; i++) (void)cpl_progress_speed(&p, 500);
     const double later = cpl_progress_speed(&p, 500);
     assert_true(later > 495 && later < 505);
-    assert_true(cpl_progress_speed(&p, 0) == later); /* a step without a speed counts for nothing */
+    assert_true(cpl_progress_speed(&p, 0) == later); /* a step without a speed is not counted */
 }
 
-/* What a step with this share of the peak prints. */
+/* Prints the line of a step with this share of the peak. */
 static void line_of(char out[256], double peak_share)
 {
     char path[300];
@@ -50,7 +50,7 @@ static void line_of(char out[256], double peak_share)
     close(kept);
 }
 
-/* A share that is not known, beside other work, is left out. */
+/* An unknown share is left out, beside other work. */
 TEST(unknown_share)
 {
     char line[256];

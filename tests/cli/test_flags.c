@@ -1,4 +1,4 @@
-/* test_flags.c - reading the words behind a verb, by a verb made for the test. */
+/* test_flags.c - reading the words after a verb, with a verb made for the test. */
 #include "cli/arguments/flags.h"
 
 #include "base/arena.h"
@@ -92,11 +92,11 @@ TEST(every_form)
     assert_ok(read_line("- --out="));
     assert_string_equal(args.words[0], "-");
     assert_string_equal(cpl_flag_text(&args, "--out"), "");
-    assert_ok(read_line("--out \"null\" x")); /* a text is taken as it stands */
+    assert_ok(read_line("--out \"null\" x")); /* a text is taken literally */
     assert_string_equal(cpl_flag_text(&args, "--out"), "\"null\"");
 }
 
-/* Lines that are wrong, each with a part of the sentence. */
+/* Wrong lines, each with a part of the sentence. */
 typedef struct wrong_line {
     const char *line, *sentence;
 } wrong_line;
@@ -173,7 +173,7 @@ TEST(configuring)
 {
     static const wrong_line wrong[] = {
         {"x --set data.seed=1", "try does not use --set data.seed=1"},
-        {"x --set train.lr=1", "try --help all lists"}, /* of the section, not the verb */
+        {"x --set train.lr=1", "try --help all lists"}, /* a flag of the section, not of the verb */
         {"x --set erc.alhpa=1", "did you mean erc.alpha?"},
         {"x --threads=3 --set compute.threads=2",
          "--threads and --set compute.threads=2 give different values"},
@@ -196,7 +196,7 @@ TEST(configuring)
     assert_fails(CPL_ERR_IO, "none.yaml", cpl_configure(&c, "none.yaml", &args));
 }
 
-/* --threads is compute.threads by another name, and before what a file says. */
+/* --threads is another name of compute.threads, and takes precedence over a file. */
 TEST(flags_as_settings)
 {
     static const struct {
@@ -215,7 +215,7 @@ TEST(flags_as_settings)
     }
 }
 
-/* A text with quotes and colons means itself, and a switch sets the value in its row. */
+/* A text with quotes and colons is taken literally, and a switch sets the value in its row. */
 TEST(documents_flags)
 {
     cpl_configuration c;
@@ -250,7 +250,7 @@ static void check_words(const cpl_verb *v, const char *words, const cpl_section 
     for (const char *at = words; at && *at; at += strspn(at, " ")) {
         const int length = (int)strcspn(at, " ");
         bool known       = false;
-        const int minus  = *at == '-'; /* before what is taken out again */
+        const int minus  = *at == '-'; /* a minus before a word that is removed */
         snprintf(word, sizeof word, "%.*s", length - minus, at + minus);
         for (size_t s = 0; s < CPL_N_SECTIONS; s++) known |= strcmp(sections[s].name, word) == 0;
         known |= cpl_settings_find(NULL, sections, CPL_N_SECTIONS, word, NULL) != NULL;
@@ -259,7 +259,7 @@ static void check_words(const cpl_verb *v, const char *words, const cpl_section 
     }
 }
 
-/* A flag that is a setting by another name has its bounds, its words and its default. */
+/* Checks that a flag that stands for a setting has its bounds, its words and its default. */
 static void check_twin(const cpl_verb *v, const cpl_flag *flag, const cpl_section *sections)
 {
     char name[CPL_SETTING_NAME_BYTES];
