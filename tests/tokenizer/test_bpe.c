@@ -80,8 +80,7 @@ TEST(training_ends_where_pairs_are_rare)
     cpl_bpe_trainer *trainer;
     assert_ok(cpl_bpe_init(&trainer, &settings));
     assert_ok(
-        cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd: " abcd" and xy do not
-                                                    * occur */
+        cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd; not " abcd", xy */
     assert_ok(cpl_bpe_train(trainer, &log));
     assert_int_equal(cpl_bpe_vocab_size(trainer), 261);
     assert_int_equal(warnings, 1);

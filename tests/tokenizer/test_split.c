@@ -150,8 +150,7 @@ static void check_kind(cpl_split_kind kind, const alternative *alternatives, siz
             length += (size_t)cpl_utf8_encode(points[i], text + length);
         }
         starts[n]   = length;
-        char *exact = malloc(length + 1); /* a buffer of exact length, so that reading beyond the
-                                           * end is seen */
+        char *exact = malloc(length + 1); /* exact, so that reading beyond its end is seen */
         assert_non_null(exact);
         char *copy = memcpy(exact + 1, text, length);
         while (at < length) got += cpl_split(kind, copy, length, &at, ends + got, 1 + got % 5);
