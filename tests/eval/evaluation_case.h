@@ -8,7 +8,8 @@
 
 enum { CASE_WINDOW = 40 };
 
-/* Ranked, with a profile of two forms. It claims a set of the paper that it does not belong to. */
+/* A ranked task, with a profile of two forms. It claims a set of the paper that it does not belong
+ * to. */
 static const char ranked_task[] =
     "task: ranked\ntitle: Ranked ones\nsource: example.org\nsets: [3b]\nchance: 50\n"
     "splits: {a: a.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"
@@ -24,7 +25,7 @@ static const char ranked_rows[] =
     "{\"q\": \"the mill\", \"o\": [\"he\", \"the\"], \"g\": \"1\"}\n"
     "{\"q\": \"a mill\", \"o\": [\"stone\", \"hat\"], \"g\": \"1\"}\n";
 
-/* Answered by a generated text. */
+/* A task that a generated text answers. */
 static const char written_task[] = "task: written\nsplits: {b: b.jsonl}\nfields: {q: q, t: t}\n"
                                    "profiles: {w: {split: b, ask: generate, context: \"{q}\", "
                                    "target: \"{t}\", max_gen_toks: 4}}\n";
@@ -33,7 +34,7 @@ static const char written_rows[] = "{\"q\": \"the stone\", \"t\": \"mill\"}\n"
                                    "{\"q\": \"a stone\", \"t\": \"hat\"}\n";
 
 typedef struct evaluation_case {
-    char folder[64]; /* task files, and DATA/TASK/ */
+    char folder[64]; /* holds task files, and DATA/TASK/ */
     world w;
     cpl_tokenizer *tokenizer;
     cpl_lm_batch batch;
@@ -71,7 +72,7 @@ static inline void case_open(evaluation_case *c)
     cpl_model_settings config = tiny();
     memset(c, 0, sizeof *c);
     snprintf(c->folder, sizeof c->folder, "%s", scratch_folder());
-    config.vocab_size    = 384; /* of small.json */
+    config.vocab_size    = 384; /* the size of small.json */
     config.max_positions = CASE_WINDOW;
     open_world(&c->w, config, CPL_F32);
     assert_ok(cpl_tokenizer_load(&c->tokenizer, golden_path("tokenizers/small.json")));

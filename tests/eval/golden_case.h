@@ -1,5 +1,5 @@
-/* golden_case.h - the model, tokenizer and reference results of golden/eval, of the checkout or of
- * the larger reference data, and questions made of the references' own texts. */
+/* golden_case.h - the model, tokenizer and reference results of golden/eval, from the checkout or
+ * from the larger reference data, and questions made of the references' texts. */
 #ifndef CPL_TESTS_EVAL_GOLDEN_CASE_H
 #define CPL_TESTS_EVAL_GOLDEN_CASE_H
 

@@ -1,5 +1,5 @@
 /* test_evaluation.c - tasks evaluated on a model: results, resuming from a journal, forms,
- * averages; failures before a model is asked, and the task that they name. */
+ * averages; failures before the model runs, and the task that they name. */
 #include "eval/evaluation.h"
 
 #include <math.h>
@@ -90,7 +90,7 @@ TEST(what_comes_out)
     assert_int_equal(json_object_size(json_object_get(all, "averages")), 0);
     json_decref(all);
     json_decref(settings);
-    assert_ok(run(&c, NULL, true, &s)); /* as a training run does, again and again */
+    assert_ok(run(&c, NULL, true, &s)); /* as a training run evaluates, several times */
     assert_int_equal(json_array_size(json_object_get(result_of(&c, "ranked"), "samples")), 3);
     case_close(&c);
 }
@@ -127,7 +127,7 @@ TEST(numbers_of_exemplars)
     case_close(&c);
 }
 
-/* A user's task that claims to be in a set is no part of the set's average. */
+/* A user's task that claims to be in a set is not part of the set's average. */
 TEST(averages)
 {
     evaluation_case c;
@@ -141,7 +141,7 @@ TEST(averages)
     case_close(&c);
 }
 
-/* The best of the forms stands for all of them. */
+/* The result of a task is that of its best form. */
 TEST(forms)
 {
     evaluation_case c;
@@ -180,7 +180,7 @@ TEST(going_on)
     assert_ok(cpl_eval_journal_open(&record, path, settings, false));
     assert_ok(run(&c, &record, true, &s));
     assert_int_equal(s.recorded, 5);
-    assert_near(s.questions, 0, 0); /* nothing is asked again */
+    assert_near(s.questions, 0, 0); /* no question is asked again */
     assert_true(json_equal(first, result_of(&c, "ranked")));
     cpl_eval_journal_close(&record);
     case_put(&c, "ranked", "a.jsonl", written_rows);
@@ -222,7 +222,7 @@ static cpl_status go_on(const char *task, const char *now, const char *rows)
     return status;
 }
 
-/* A task text with `from` replaced. */
+/* Returns a task text with `from` replaced. */
 static const char *with(const char *text, const char *from, const char *to)
 {
     static char made[2048];
@@ -232,7 +232,7 @@ static const char *with(const char *text, const char *from, const char *to)
     return made;
 }
 
-/* An answer with another right answer, or graded in another way, is not taken over. */
+/* An answer is not resumed if the right answer or the grading differs. */
 TEST(marked_otherwise)
 {
     static const struct {
@@ -310,7 +310,7 @@ TEST(missing_rows)
     case_close(&c);
 }
 
-/* A failure names the task and the question, before the model is asked and while it is. */
+/* A failure names the task and the question, both before and while the model runs. */
 TEST(whose_it_is)
 {
     evaluation_case c;
@@ -338,7 +338,7 @@ TEST(whose_it_is)
     case_close(&c);
 }
 
-/* The advice for one task alone names flags; that of a training run names settings. */
+/* The advice for one task alone names flags. The advice of a training run names settings. */
 TEST(advice)
 {
     evaluation_case c;
@@ -377,7 +377,7 @@ static const char mixed_task[] =
     "generate, max_gen_toks: 4, answers: {acc: {reference: \"{g}\"}}}]}\n"
     "  g: {split: a, context: \"{q}\", headline: groups}\n";
 
-/* A failure that all questions would end in comes before the first question. */
+/* A failure that all questions would have comes before the first question. */
 TEST(of_no_use)
 {
     evaluation_case c;
@@ -417,7 +417,7 @@ TEST(no_questions)
     case_close(&c);
 }
 
-/* Of several tasks one whose rows are all bad is left out; without any other it is an error. */
+/* A task whose rows are all bad is left out. If there is no other task, that is an error. */
 TEST(no_questions_of_one)
 {
     evaluation_case c;
@@ -448,7 +448,7 @@ static const char joined_task[] =
     "  p: {split: a, context: \"{q}\", delimiter: \"\", scores: [acc]}\n"
     "  apart: {like: p, tokens: separate}\n";
 
-/* "ing" is one token, so that "g" has none after "in". */
+/* "ing" is one token, so "g" has no token after "in". */
 TEST(options_without_tokens)
 {
     static const char rows[] = "{\"q\": \"the\", \"o\": [\" a\", \" mill\"], \"g\": \"0\"}\n"
@@ -462,7 +462,7 @@ TEST(options_without_tokens)
                  case_look(&c));
     assert_non_null(strstr(cpl_last_error(), "`tokens: separate`"));
     assert_non_null(strstr(cpl_last_error(), "; --skip-bad leaves such rows out"));
-    c.options.of_run = true; /* which has no such flag */
+    c.options.of_run = true; /* a training run has no such flag */
     assert_fails(CPL_ERR_INPUT, "`tokens: separate`", case_look(&c));
     assert_null(strstr(cpl_last_error(), "--skip-bad"));
     c.options.skip_bad = true;
@@ -484,7 +484,7 @@ TEST(options_without_tokens)
 
 enum { MANY = 300, MOST_RANKS = 4 }; /* three blocks of each kind */
 
-/* One rank, as a thread. */
+/* A rank, run as a thread. */
 typedef struct rank {
     evaluation_case c;
     cpl_thread_ranks *whole;
@@ -495,7 +495,7 @@ typedef struct rank {
     char sentence[300];
 } rank;
 
-/* Both tasks with many rows; those of rank `number` may differ. */
+/* Opens both tasks with many rows. Those of rank `number` may differ. */
 static void open_many(rank *r, const char *first)
 {
     cpl_text ranked = {0}, written = {0};
@@ -566,7 +566,7 @@ static void close_ranks(rank *r, int size)
     }
 }
 
-/* The journal of an evaluation that ended after the first block of the first task. */
+/* Cuts the journal to the first block of the first task, as if the evaluation had ended there. */
 static void cut_journal(cpl_eval_journal *journal, const char *folder)
 {
     int lines        = 0;
@@ -593,7 +593,7 @@ TEST(over_ranks)
     run_ranks(&one, 1, &journal);
     assert_int_equal(one.status, CPL_OK);
     cpl_eval_journal_close(&journal);
-    for (int s = 0; s < 4; s++) { /* from the beginning, then going on */
+    for (int s = 0; s < 4; s++) { /* from the beginning, then resumed */
         const int size = sizes[s % 2];
         memset(r, 0, sizeof r);
         for (int i = 0; i < size; i++) open_many(&r[i], "");
@@ -609,7 +609,7 @@ TEST(over_ranks)
     close_ranks(&one, 1);
 }
 
-/* Rank 1 has read another row. */
+/* Rank 1 has read a different row. */
 TEST(ranks_with_other_questions)
 {
     static const char row[] = "{\"q\": \"stone\", \"o\": [\"a\", \"b\"], \"g\": \"0\"}\n";

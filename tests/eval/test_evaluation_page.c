@@ -1,5 +1,5 @@
-/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and names
- * escaped. */
+/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and escaped
+ * names. */
 
 #include "eval/evaluation.h"
 #include "eval/evaluation_case.h"
@@ -68,7 +68,7 @@ TEST(forms)
     case_close(&c);
 }
 
-/* The line that holds `word`, with one space between words. */
+/* Returns the line that holds `word`, with one space between words. */
 static const char *line_of(const char *text, const char *word)
 {
     static char line[256];
@@ -88,7 +88,8 @@ TEST(a_table)
     cpl_text text = {0};
     evaluate(&c, NULL);
     json_t *metrics = json_object_get(c.evaluation.at[0].result, "metrics");
-    json_object_set_new(metrics, "acc", json_real(0.375)); /* other than those of one question */
+    json_object_set_new(metrics, "acc", json_real(0.375)); /* different from the numbers of one
+                                                            * question */
     json_object_set_new(metrics, "acc_norm", json_real(0.0625));
     json_object_set_new(metrics, "acc_stderr", json_real(0.125));
     assert_ok(cpl_evaluation_text(&text, &c.evaluation));
@@ -108,7 +109,7 @@ TEST(a_table)
     case_close(&c);
 }
 
-/* For check_view.py. */
+/* Writes the page for check_view.py. */
 static int write_page(const char *folder)
 {
     evaluation_case c;

@@ -1,5 +1,5 @@
 /* test_journal.c - the journal of answered questions: resuming, lines that are cut or wrong, files
- * that are no journal or open elsewhere. */
+ * that are not a journal or are open in another process. */
 #include "eval/journal.h"
 
 #include <jansson.h>
@@ -12,7 +12,7 @@
 #include "support/files.h"
 
 static const char *path; /* a journal in a fresh folder for each test */
-static json_t *settings; /* of the evaluation that began it */
+static json_t *settings; /* settings of the evaluation that began the journal */
 
 static int make_place(void **state)
 {
@@ -54,10 +54,10 @@ static int pred_of(const cpl_eval_journal *r, const char *key, const char *id)
     return sample ? (int)json_integer_value(json_object_get(sample, "pred")) : -1;
 }
 
-/* Two lines as they are written, made before the tests. */
+/* Two lines as the journal writes them, made before the tests. */
 static char begun[128], first[128];
 
-/* An object as a line, with its check sum. */
+/* Writes an object as a line, with its check sum. */
 static void seal(char line[128], const char *object)
 {
     snprintf(line, 128, "%.*s,\"xxh3\":\"%016llx\"}\n", (int)strlen(object) - 1, object,
@@ -73,7 +73,8 @@ static int seal_lines(void **state)
 }
 TESTS_DO(before_all, seal_lines);
 
-/* Begun, closed, gone on with: what was answered is found, what comes stands behind it. */
+/* A journal is begun, closed and resumed: its answers are found, and new answers are added after
+ * them. */
 TEST(going_on)
 {
     cpl_eval_journal r;
@@ -100,7 +101,7 @@ TEST(going_on)
     assert_false(cpl_path_exists(path));
 }
 
-/* An interruption cuts the last line, wherever; the first one too. */
+/* An interruption cuts the last line at any byte, also if it is the first line. */
 TEST(cut_lines)
 {
     char whole[256];
@@ -115,7 +116,7 @@ TEST(cut_lines)
     }
 }
 
-/* A file that is something else is left as it is. */
+/* A file that is not a journal is left unchanged. */
 TEST(other_files)
 {
     static const char *const others[] = {"my notes, one line", "my notes\nof two lines",
@@ -151,7 +152,7 @@ TEST(wrong_lines)
     }
 }
 
-/* No changed byte is taken for an answer. */
+/* No changed byte is read as an answer. */
 TEST(damaged_lines)
 {
     for (size_t i = 0; i + 1 < strlen(first); i++) {
@@ -174,7 +175,7 @@ TEST(other_settings)
                  cpl_eval_journal_open(&r, path, settings, false));
 }
 
-/* A model and a tokenizer elsewhere are the same ones; what they hold is compared. */
+/* A model and a tokenizer at other places are equal ones: only their contents are compared. */
 TEST(other_places)
 {
     static const char *const lines[] = {

@@ -1,5 +1,5 @@
-/* test_perplexity.c - losses of overlapping windows against every window asked by itself, and what
- * they come to by source. */
+/* test_perplexity.c - losses of overlapping windows against every window computed by itself, and
+ * their totals by source. */
 #include "eval/perplexity.h"
 
 #include <math.h>
@@ -29,8 +29,8 @@ static void close_bench(bench *b)
     cpl_reader_close(&b->reader);
 }
 
-/* The loss of a document: its first window, then `stride` more tokens at a time, each behind the
- * window - stride before them. */
+/* Returns the loss of a document: its first window, then `stride` more tokens at a time, each after
+ * the window - stride tokens before them. */
 static double asked_nll(bench *b, cpl_lm_batch *batch, int64_t document, int64_t window,
                         int64_t stride)
 {
@@ -80,7 +80,7 @@ TEST(as_each_window_by_itself)
     }
 }
 
-/* Every prediction is made once, in windows as long as they can be. */
+/* Every prediction is made once, in windows of the greatest possible length. */
 TEST(windows_go_on_by_the_stride)
 {
     cpl_model_settings config = reader_config();

@@ -1,6 +1,5 @@
 /* test_totals.c - the totals of reference samples against the references' own, and cases that no
- * reference has: several metrics of a text, groups with metrics of their own, samples without a
- * value. */
+ * reference has: several metrics of a text, groups with own metrics, samples without values. */
 #include "eval/totals.h"
 
 #include <math.h>
@@ -47,8 +46,8 @@ static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *sett
     return profile;
 }
 
-/* Adds the members that our samples have and the reference's have not. If the reference has no
- * texts, characters are taken for bytes. */
+/* Adds the members that our samples have and the reference's samples lack. If the reference has no
+ * texts, characters are used for bytes. */
 static void add_losses(json_t *sample, const char *headline)
 {
     cpl_option_facts facts[16] = {{0}};
@@ -87,7 +86,7 @@ static bool is_of_another(const char *key)
     return strncmp(key, "math_verify", 11) == 0;
 }
 
-/* Checks that every number of the reference is one of ours. */
+/* Checks that every number of the reference equals one of ours. */
 static void check_numbers(const char *file, const char *where, json_t *got, json_t *want)
 {
     const char *key;
@@ -98,7 +97,7 @@ static void check_numbers(const char *file, const char *where, json_t *got, json
         const json_t *own = json_object_get(got, key);
         if (!own) fail_msg("%s: %s has no %s", file, where, key);
         const double a = json_number_value(own), b = json_number_value(value);
-        /* not all of MMLU is ASCII, and the references do not tell bytes */
+        /* not all of MMLU is ASCII, and the references do not have the numbers of bytes */
         const double slack = strncmp(key, "bpb", 3) == 0 ? 1e-3 : SLACK;
         if (fabs(a - b) > slack * (1 + fabs(b)))
             fail_msg("%s: %s of %s is %.9g, wanted %.9g", file, key, where, a, b);
@@ -199,7 +198,7 @@ TEST(subjects_and_groups)
     assert_near(at(r, "metrics", NULL, "acc"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "soft"), 1.75 / 4, 1e-15);
-    /* within the one subject that has two: variance 1/2 */
+    /* only one subject has two: variance 1/2 */
     assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(0.5 / 4), 1e-15);
     assert_near(at(r, "subjects", "b", "acc_stderr"), sqrt(0.25 / 1), 1e-15);
     assert_null(
@@ -218,7 +217,7 @@ TEST(subjects_and_groups)
     json_decref(r);
 }
 
-/* Rows that are asked three times each, in any order: two observations a subject. */
+/* Rows are asked three times each, in any order: two observations a subject. */
 TEST(repeated_questions)
 {
     static const struct {
@@ -239,7 +238,7 @@ TEST(repeated_questions)
     assert_near(at(r, "metrics", NULL, "acc_macro"), 0.5, 1e-15);
     assert_near(at(r, "subjects", "a", "n"), 6, 0);
     assert_near(at(r, "subjects", "a", "acc"), 1.0 / 3, 1e-15);
-    /* means 2/3 and 0: deviation (2/3) / sqrt 2; of b 1/3 and 1: the same */
+    /* means 2/3 and 0: deviation (2/3) / sqrt 2; of b 1/3 and 1: an equal deviation */
     assert_near(at(r, "subjects", "a", "acc_stderr"), 1.0 / 3, 1e-15);
     assert_near(at(r, "subjects", "b", "acc_stderr"), 1.0 / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(2.0 / 9 / 4), 1e-15);

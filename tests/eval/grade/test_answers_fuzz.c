@@ -1,5 +1,5 @@
 /* test_answers_fuzz.c - filters, normal forms and comparisons on damaged, random and very long
- * texts: answers lie in their texts, memory is given back, and nothing takes more than a moment. */
+ * texts: answers lie in their texts, memory is freed, and no call takes more than a moment. */
 #include <time.h>
 
 #include "eval/answers.h"
@@ -33,7 +33,7 @@ static void lies_within(cpl_span answer, cpl_span text)
     assert_true(answer.bytes + answer.length <= text.bytes + text.length);
 }
 
-/* Everything on one text, which is its own reference too. */
+/* Runs all filters, normal forms and comparisons on one text, which is its own reference too. */
 static void mark_all(cpl_span text, cpl_span reference, cpl_grading_scratch *room)
 {
     cpl_grade mark;
@@ -47,7 +47,7 @@ static void mark_all(cpl_span text, cpl_span reference, cpl_grading_scratch *roo
             assert_true(mark.found || !mark.answer.length);
             assert_true(mark.score >= 0 && mark.score <= 1);
             if (mark.found && strcmp(comparison->name, "shared_words") != 0)
-                assert_true(mark.correct); /* the text is right about itself */
+                assert_true(mark.correct); /* a text is a right answer to itself */
         }
 }
 
@@ -94,8 +94,8 @@ TEST(real_texts_are_cut_anywhere)
     json_decref(file);
 }
 
-/* One piece again and again: what is quadratic takes minutes of the processor, whatever else it
- * does. */
+/* One piece is repeated many times. A quadratic algorithm would take minutes of processor time, on
+ * a busy machine too. */
 TEST(long_texts_take_a_moment)
 {
     enum { BYTES = 1 << 18 };

@@ -175,7 +175,7 @@ static const char *captured(cpl_regex regex, const char *text)
     return found ? string_of(answer) : NONE;
 }
 
-/* As Python's re.findall, of which lm-evaluation-harness takes one. */
+/* The patterns match as Python's re.findall does, and lm-evaluation-harness takes one match. */
 TEST(patterns)
 {
     static const struct {
@@ -233,7 +233,7 @@ TEST(filters_have_names)
     assert_fails(CPL_ERR_INPUT, "gsm8k_strict, last_number,", cpl_filter_find(&filter, "regexp"));
 }
 
-/* Nothing but one space goes: other white space tells answers apart. */
+/* Only one space is removed: other white space distinguishes answers. */
 TEST(a_space_in_front)
 {
     static const char *const cases[][2] = {

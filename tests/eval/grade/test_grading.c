@@ -14,13 +14,13 @@ static bool are_equal(const char *a, const char *b, cpl_grading_scratch *room)
     return mark.correct;
 }
 
-/* Other spellings of the answers of MATH, and what is nearly one: nothing counts as right that
- * lm-eval finds wrong, and of the spellings that it finds right nearly all do. */
+/* Other spellings of the answers of MATH, and answers that are nearly right: no answer counts as
+ * right that lm-eval finds wrong, and nearly all spellings that it finds right count as right. */
 TEST(other_spellings_are_marked_as_lm_eval_does)
 {
     static const struct {
         const char *name;
-        size_t most_missed; /* of a hundred */
+        size_t most_missed; /* most right spellings that may be missed, in percent */
     } lists[]                = {{"spellings", 3}, {"near", 100}};
     cpl_grading_scratch room = {0};
     json_t *file             = load_plain(golden_path("eval/math_pairs.json.gz")), *pair;
@@ -110,7 +110,7 @@ TEST(answers_of_a_real_run)
     json_decref(rows);
 }
 
-/* Grades a text against two references, of which the first is never met. */
+/* Grades a text against two references. The first reference never matches. */
 static cpl_grade grade_by(const cpl_grading *grading, const char *text, const char *reference,
                           cpl_grading_scratch *room)
 {
@@ -132,7 +132,8 @@ TEST(what_no_file_shows)
     assert_near(grade_by(&f1, "sunset road", "Sunset Blvd", &room).score, 0.5, 0);
     assert_true(grade_by(&f1, "the blvd: Sunset", "Sunset Blvd", &room).correct);
     assert_true(grade_by(&hendrycks, "it is $ 1/2 $.", "\\frac12", &room).correct);
-    assert_true(grade_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* as they are */
+    assert_true(grade_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* the texts are equal as they
+                                                                       * are */
     assert_false(grade_by(&hendrycks, "$ a/b$", "a/b", &room).correct);
     assert_true(grade_by(&agieval, "none", "none either", &room).correct);
     assert_false(grade_by(&agieval, "1", "none", &room).correct);
@@ -157,7 +158,7 @@ TEST(texts_end_at_stop_strings)
         " Sunset Blvd");
     assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("a.b,c\nd"), trivia, 3)),
                         "a");
-    /* the first stop string takes the second one's end away */
+    /* the first stop string removes the end of the second */
     assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("1xab"), nested, 3)), "1x");
     assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("\nQ"), trivia, 3)), "");
     assert_string_equal(string_of(cpl_grading_cut_at_stop(cpl_span_of("none"), trivia, 3)), "none");

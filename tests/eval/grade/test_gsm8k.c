@@ -1,7 +1,7 @@
 /* test_gsm8k.c - GSM8K's variant that compares numbers, and its headline, which compares texts. */
 #include "eval/prompts/questions_case.h"
 
-/* Texts in answer to the first row of the samples, whose answer is 18, and whether strict-match and
+/* Texts that answer the first row of the samples, whose answer is 18, and whether strict-match and
  * flexible-extract find them right, as texts and as numbers. */
 static const struct {
     const char *text;

@@ -1,5 +1,5 @@
-/* test_normal.c - worked values of docs/tasks.md, "Normal forms", expressions in LaTeX, words
- * in common, and which names there are. */
+/* test_normal.c - worked values of docs/tasks.md, "Normal forms", expressions in LaTeX, common
+ * words, and the list of names. */
 #include "eval/grade/grading.h"
 
 #include "eval/answers.h"
@@ -145,7 +145,7 @@ static bool equal(const char *a, const char *b)
     return yes;
 }
 
-/* In SymPy 1.14 too. */
+/* The values are those of SymPy 1.14 too. */
 TEST(expressions_in_latex)
 {
     static const char *const same[][2] = {
@@ -207,7 +207,7 @@ TEST(expressions_in_latex)
         {"a_1", "a_2"},
         {"2516_8", "2516_9"},
         {"x1_1", "1x_1"},
-        {"2x\\sqrt{3}", "2\\sqrt{3}x"}, /* x between constants is a sign there */
+        {"2x\\sqrt{3}", "2\\sqrt{3}x"}, /* x between constants is a multiplication sign there */
         {"\\sqrt{x^2}", "x"},
         {"\\sqrt{-4}", "2i"},
         {"2\\frac{1}{2}", "2.5"},
@@ -215,11 +215,11 @@ TEST(expressions_in_latex)
         {"0.3333333333", "\\frac{1}{3}"},
         {"1000000000", "1000000001"},
         {"1267650600228229401496703205376", "1267650600228229401496703205377"},
-        {"2^{100}", "2^{39}"}, /* as they would be modulo 2^61 - 1, like the next */
+        {"2^{100}", "2^{39}"}, /* modulo 2^61 - 1 the two would be equal, as in the next row */
         {"4^{61}", "1"},
         {"\\sqrt{2}^{122}", "1"},
         {"2^{62}x", "2x"},
-        {"0.1\\cdot3", "0.3"}, /* in double they are not, like the next */
+        {"0.1\\cdot3", "0.3"}, /* in double the two differ, as in the next row */
         {"\\frac{1}{0.07}", "\\frac{100}{7}"},
         {"\\frac{x}{0.07}", "\\frac{100x}{7}"},
         {"0.1x\\cdot3y", "0.3xy"},
@@ -256,7 +256,7 @@ TEST(expressions_in_latex)
         if (equal(other[i][0], other[i][1])) fail_msg("%s is %s", other[i][0], other[i][1]);
 }
 
-/* Deep and long ones are not compared. */
+/* Deep and long expressions are not compared. */
 TEST(expressions_have_bounds)
 {
     static const int depths[] = {60, 70}, lengths[] = {4000, 5000};

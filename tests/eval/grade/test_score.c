@@ -1,5 +1,5 @@
-/* test_score.c - what options are compared by: every figure by hand, ties, NaN, the share of the
- * right ones. */
+/* test_score.c - scores by which options are compared: every figure by hand, ties, NaN, the share
+ * of right options. */
 #include "eval/grade/score.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ TEST(every_figure)
         assert_int_equal(score->loss, figures[i].loss);
         assert_int_equal(score->length, figures[i].length);
     }
-    /* nothing but a delimiter */
+    /* the text is only a delimiter */
     const cpl_option_facts empty = {-3, 0, 1, 1, 1, 1, 1};
     for (size_t i = 0; i < cpl_n_scores; i++) assert_true(isfinite(cpl_scores[i].of(&empty)));
     const cpl_score *score;

@@ -125,8 +125,8 @@ TEST(replaced_once_from_the_left)
     cpl_words_replace(&text, "x", "y", &spare);
     assert_string_equal(text.bytes, "b");
     static const cpl_substitution steps[] = {
-        {"b", "a(.)b", "[$1$1]"},     /* from the left, and longer than the text was */
-        {"z", "(?s).*", "not there"}, /* no z in it */
+        {"b", "a(.)b", "[$1$1]"},     /* from the left; the result is longer than the text */
+        {"z", "(?s).*", "not there"}, /* the text has no z */
         {"[", NULL, "{"},
         {"", "\\]", "\xC3\xA9$$"},
     };

@@ -47,7 +47,8 @@ static inline cpl_questions_options options_of(const char *data)
         .data = data, .limit = CPL_UNSET, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};
 }
 
-/* Returns the SHA-256 of a text, a NUL and another text; `other` NULL: of the first text alone. */
+/* Returns the SHA-256 of a text, a NUL and another text, or of the first text alone if `other` is
+ * NULL. */
 static inline const char *sum_of(const char *text, const char *other)
 {
     static char hex[SHA256_DIGEST_STRING_LENGTH];

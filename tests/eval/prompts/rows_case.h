@@ -6,7 +6,7 @@
 #include "io/file.h"
 #include "support/files.h"
 
-/* Kinds of files, to initialise with. */
+/* Kinds of files, for initialisers. */
 #define FORMAT(name)                                                                               \
     {                                                                                              \
         .format = CPL_ROWS_##name                                                                  \
@@ -20,7 +20,7 @@
         .format = CPL_ROWS_##name, .member = member_                                               \
     }
 
-SCRATCH_FOLDER(folder); /* where they are */
+SCRATCH_FOLDER(folder); /* the folder of the files */
 
 /* Opens a file that was written into the folder. */
 static inline cpl_rows *open_rows(const char *name, cpl_rows_kind kind)
@@ -36,7 +36,7 @@ static inline cpl_rows *open_text(const char *text, cpl_rows_kind kind)
     return open_rows("text", kind);
 }
 
-/* The next row must be there, good, on this line, and equal to `wanted` as JSON. */
+/* Checks that the next row is good, on this line, and equal to `wanted` as JSON. */
 static inline void expect_row(cpl_rows *rows, int64_t line, const char *wanted)
 {
     cpl_row row;

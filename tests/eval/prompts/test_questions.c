@@ -45,7 +45,7 @@ TEST(test_own)
     end(&a);
 }
 
-/* Numbers, truths and single values become texts and lists. A null is empty after a `?`. */
+/* Numbers, booleans and single values become texts and lists. A null is empty after a `?`. */
 TEST(test_values)
 {
     static const char task[] =

@@ -1,5 +1,5 @@
-/* test_questions_damage.c - rows of every task without a member or with one of another kind, and
- * the place that the sentence names; files that are missing, cut, empty or damaged; every
+/* test_questions_damage.c - rows of every task without a member or with a member of another kind,
+ * and the place that the sentence names; files that are missing, cut, empty or damaged; every
  * allocation failing. */
 #include "base/arena.h"
 #include "eval/prompts/questions_case.h"
@@ -13,11 +13,11 @@
 
 typedef struct kind_of_row {
     const char *task, *profile, *file;
-    const char *before, *behind; /* what stands around the rows of a JSON file; NULL: lines */
-    const char *row;             /* a good one */
-    const char *members;         /* that it must have, with blanks between */
+    const char *before, *behind; /* text around the rows of a JSON file; NULL: JSON lines */
+    const char *row;             /* a good row */
+    const char *members;         /* members that a row must have, with blanks between */
     const char *wrong[5];        /* members and values for which there is no option */
-    const char *others[4];       /* files that are wanted besides, and their content */
+    const char *others[4];       /* further files that are needed, with their content */
 } kind_of_row;
 
 #define NESTED                                                                                     \
@@ -128,7 +128,7 @@ static void check_bad(const cpl_task *task, const kind_of_row *k, const char *da
     cpl_status status = read_with(&q, task, k->profile, &options);
     if (status != CPL_ERR_INPUT || !strstr(cpl_last_error(), place))
         fail_msg("%s: %s\n... says \"%s\"", k->task, second, status ? cpl_last_error() : "nothing");
-    assert_null(strchr(cpl_last_error(), '|')); /* no transformations */
+    assert_null(strchr(cpl_last_error(), '|')); /* the sentence has no transformations */
     options.skip_bad = true;
     assert_ok(read_with(&q, task, k->profile, &options));
     assert_int_equal(q.count, 2);
@@ -250,7 +250,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* Each allocation of the library fails in turn: a status, and no memory is leaked. */
+/* Each allocation of the library fails in turn: a status is returned, and no memory is leaked. */
 TEST(test_memory)
 {
     cpl_task *task                      = built_in("mmlu_pro");

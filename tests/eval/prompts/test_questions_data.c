@@ -1,5 +1,5 @@
-/* test_questions_data.c - the rows that are shipped in data/eval: all of them can be asked, and
- * tasks without rows are named. */
+/* test_questions_data.c - the rows that are shipped in data/eval: each of them gives a question,
+ * and tasks without rows are named. */
 #include "eval/prompts/questions_case.h"
 
 /* Profiles whose rows or few-shot examples are not shipped. */

@@ -5,8 +5,8 @@
 
 /* ---- prompts ---- */
 
-/* A damaged prompt of the user's folder is named, and the program's own prompt is used only if the
- * user's folder has none. A prompt that neither has is missing from the user's folder. */
+/* A damaged prompt of the user's folder is named. The program's own prompt is used only if the
+ * user's folder lacks it. A prompt that both lack is missing from the user's folder. */
 TEST(test_prompts)
 {
     static const char *const damaged[] = {
@@ -49,8 +49,8 @@ TEST(test_prompts)
 #define SIQA_ROWS "dev.jsonl", SIQA_ROW SIQA_ROW
 #define LABELS    "dev-labels.lst"
 
-/* Files of a new folder of data, name and content after one another, and the sentence that says why
- * no questions can be made of them. */
+/* Files of a new folder of data, name and content after one another, and the sentence with the
+ * reason why they give no questions. */
 static const struct {
     const char *task, *profile;
     int64_t shots;
@@ -89,7 +89,7 @@ static const struct {
          BBH_FILE ": line 2: the canary and a line of hyphens"),
     LIST("bbh", "harness", CPL_UNSET, {"navigat.json", BBH_ROW, BBH_FILE, BBH_PROMPT},
          "bbh/navigat.json: line 1: bbh has no subject navigat; did you mean navigate?"),
-    /* labels in a file of their own */
+    /* labels in a separate file */
     LIST("social_iqa", "inloop", CPL_UNSET, {SIQA_ROWS},
          "dev.jsonl: line 1: the field key: the field raw: there is no text at correct or label"),
     LIST("social_iqa", "inloop", CPL_UNSET, {SIQA_ROWS, LABELS, "1\n"},
@@ -128,7 +128,7 @@ TEST(test_bad_exemplars)
              "x1,1,2,3,4,A\nx2,1,2,3,4,G\nx3,1,2\nx4,1,2,3,4,B\nx5,1\n");
     put_file(data, "mmlu", "dev/virology_dev.csv", "y1,1,2,3,4,A\ny2,1,2,3,4,B\n");
     assert_ok(read_with(&q, mmlu, "harness", &options));
-    assert_int_equal(q.skipped, 2); /* of x5 nothing has to be known */
+    assert_int_equal(q.skipped, 2); /* the members of x5 are not needed */
     assert_non_null(strstr(q.question[0].options[0].context, "\n\nx1\nA. 1"));
     assert_null(strstr(q.question[0].options[0].context, "x2"));
     assert_non_null(strstr(q.question[0].options[0].context, "\n\nx4\nA. 1"));
@@ -155,7 +155,7 @@ TEST(test_bad_exemplars)
     cpl_task_free(gsm8k);
 }
 
-/* Names of files and folders are bytes: only what becomes a subject must be UTF-8. */
+/* Names of files and folders are bytes. Only names that become a subject must be UTF-8. */
 TEST(test_names_of_files)
 {
     cpl_task *mmlu   = built_in("mmlu");

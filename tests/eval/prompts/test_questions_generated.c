@@ -1,5 +1,5 @@
-/* test_questions_generated.c - worked examples of the protocols: questions of single rows that a
- * text answers. */
+/* test_questions_generated.c - worked examples of the protocols: questions of single rows that are
+ * answered by a text. */
 #include "eval/prompts/asked.h"
 
 /* ---- worked examples ---- */
@@ -26,7 +26,7 @@ TEST(test_mmlu_pro)
     assert_string_equal(a.q.question[0].id, "computer_science/0");
     assert_int_equal(a.q.max_tokens, 2048);
     end(&a);
-    put_file(data, "mmlu_pro", "test.jsonl", /* filled up, as old copies are */
+    put_file(data, "mmlu_pro", "test.jsonl", /* options are padded, as in old copies */
              "{\"question\": \"Typical bodies.\", \"options\": [\"Safe practices\", \"Fear\", "
              "\"N/A\", \"N/A \"], \"answer\": \"B\", \"answer_index\": 1, \"category\": \"computer "
              "science\", \"cot_content\": \"\"}\n"
@@ -119,8 +119,8 @@ TEST(test_gsm8k)
     end(&a);
 }
 
-/* Copies on hubs: lines of objects with names in small letters, by the published names or by
- * theirs. */
+/* Copies on hubs are lines of objects with names in small letters, by the published names or by the
+ * hub's names. */
 TEST(test_triviaqa_lines)
 {
     static const char *const names[][4] = {

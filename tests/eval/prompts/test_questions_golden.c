@@ -1,5 +1,5 @@
-/* Questions against the reference programs': every prompt of lm-eval 0.4.13 and of ai2-olmo's
- * in-loop evaluation in the reference data, by its hash. */
+/* test_questions_golden.c - questions against those of the reference programs: every prompt of
+ * lm-eval 0.4.13 and of ai2-olmo's in-loop evaluation in the reference data, by its hash. */
 #include <glob.h>
 
 #include "eval/answers.h"
@@ -61,7 +61,7 @@ static void check_target(const cpl_question *q, const json_t *target)
     }
 }
 
-/* Checks a reference that the sample holds in its normal form. */
+/* Checks a reference whose normal form the sample has. */
 static void check_normal_target(const cpl_question *q, const char *target)
 {
     const cpl_answer *answer = &q->form->answers[0];

@@ -1,15 +1,15 @@
-/* Questions of the profile olmes against the published requests, byte for byte.
+/* test_questions_olmes.c - questions of the profile olmes against the published requests, byte for
+ * byte.
  *
- * Not reproduced: sciq's letters (the published order of the options is a shuffled one that
- *                 is not recorded);
- * minerva_math_algebra (its exemplars are worded
- * otherwise in four places); continuations of gold_bpb, which are answers rewritten. The requests
- * of BoolQ, HellaSwag, Social IQa and WinoGrande are of rows that are not among the samples, and so
- * are SciQ's exemplars: these rows are made of the requests themselves, HellaSwag's texts being
- * clean already.
+ * Not reproduced: sciq's letters (the published order of the options is shuffled, and not
+ *                 recorded), minerva_math_algebra (its exemplars are worded otherwise in four
+ *                 places), and continuations of gold_bpb, which are answers rewritten.
  *
- * In the checkout's requests own rows stand in the place of those of OpenBookQA, SciQ and Social
- * IQa (tests/golden/eval/make_requests.py). */
+ * The rows of BoolQ, HellaSwag, Social IQa and WinoGrande, and SciQ's exemplars, are not among the
+ * samples. These rows are made of the requests themselves. HellaSwag's texts are clean already.
+ *
+ * The checkout's requests have rows of our own in place of those of OpenBookQA, SciQ and Social IQa
+ * (tests/golden/eval/make_requests.py). */
 #include <sys/stat.h>
 
 #include "eval/answers.h"
@@ -18,7 +18,7 @@
 typedef struct published {
     const char *file, *task, *variant;
     int64_t shots;
-    const char *from, *to; /* a sample, and the name under which it is asked; NULL: documents */
+    const char *from, *to; /* a sample, and the name under which it is requested; NULL: documents */
 } published;
 
 static const published all[] = {

@@ -12,7 +12,7 @@ TEST(test_arc)
         "matter has\", \"choices\": [{\"text\": \"a definite shape and a definite volume\", "
         "\"label\": \"1\"}, {\"text\": \"a definite shape, but no definite volume\", \"label\": "
         "\"2\"}]}, \"answerKey\": \"1\"}\n\n"
-        /* the flat layout of copies, with five options and a key more */
+        /* the flat layout of copies, with five options and one more key */
         "{\"question\": \"Why?\", \"choices\": {\"text\": [\"a\", \"b\", \"c\", \"d\", \"e\"], "
         "\"label\": [\"A\", \"B\", \"C\", \"D\", \"E\"]}, \"answerKey\": \"E\", \"more\": 1}\n");
     asked a = ask("arc_challenge", "inloop", NULL, data, CPL_UNSET);
@@ -117,7 +117,7 @@ TEST(test_hellaswag)
                      "{\"activity_label\": \"A\", \"ctx\": \"One. [title][title] Two [title] "
                      "Three.\", \"endings\": [\"x. [title] [title] y\", \"b\"], \"label\": 0}\n");
     a    = ask("hellaswag", "olmes", "cf", data,
-               0); /* what was written for one title is no other one's */
+               0); /* a text that was written for one title is not used for another */
     CHECK_RANKED(&a.q.question[0], "A: One. Two. Three.", 0, " x. . y", " b");
     end(&a);
     CHECK_FIRST(ask("hellaswag", "inloop", NULL, data, CPL_UNSET), "A: One.. Two. Three.", 0,
@@ -221,7 +221,7 @@ static void check_mmlu(const char *data)
         1, " A", " B", " C", " D");
 }
 
-/* The authors' files, and a hub's copy of them. */
+/* The authors' files, and a hub's copy of them, give equal questions. */
 TEST(test_mmlu)
 {
     const char *data = data_with("mmlu", "test/abstract_algebra_test.csv",

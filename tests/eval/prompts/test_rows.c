@@ -1,5 +1,5 @@
-/* test_rows.c - rows of real benchmark files, against what Python's json and csv make of the
- * same files; then every kind of file that must be read a certain way, written here. */
+/* test_rows.c - rows of real benchmark files, against those that Python's json and csv read; then
+ * every kind of file that must be read in a certain way, written here. */
 #include "eval/prompts/rows.h"
 
 #include <malloc.h>
@@ -10,7 +10,7 @@
 #include "io/paths.h"
 #include "support/sha256.h"
 
-/* Adds the file's rows to the sum, as sorted compact JSON a line. */
+/* Adds the file's rows to the hash, each as a line of sorted compact JSON. */
 static int64_t add_rows(sha256 *sum, const char *path, const cpl_rows_kind *kind)
 {
     cpl_rows *rows;
@@ -42,7 +42,7 @@ typedef struct sample {
     const char *sum; /* the beginning of SHA-256 over all rows of all files */
 } sample;
 
-/* Rows and sums by Python (tests/golden/eval/make_rows.py): json.loads a line, json.load,
+/* Rows and hashes by Python (tests/golden/eval/make_rows.py): json.loads of a line, json.load,
  * csv.reader and csv.DictReader with newline="", str.split("\t"). */
 static const sample samples[] = {
     {"arc_challenge", "*.jsonl", FORMAT(JSONL), 3, 203, "4850d4fbb9503e0a"},
@@ -97,7 +97,7 @@ static const sample larger_samples[] = {
     {"olmes", "std_fewshot.json", MEMBERS(JSON, "winogrande"), 1, 10, "895648bb007fd047"},
 };
 
-/* Each file of `wanted` below `data`. */
+/* Checks each file of `wanted` below `data`. */
 static void check_samples(const char *data, const sample *wanted, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -128,8 +128,8 @@ TEST_FURTHER(more_real_files)
                   sizeof larger_samples / sizeof *larger_samples);
 }
 
-/* The first of the rows that begins on `line`; its member `name`, or that of its member
- * `inside`. */
+/* Checks the first of the rows that begins on `line`: its member `name`, or the member `inside` of
+ * it. */
 static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, const char *inside,
                           const char *name, const char *value)
 {
@@ -193,7 +193,7 @@ static const struct {
          "{\"before\": [1, {\"rows\": [2]}, \"]\"], \"x\": -1.5e3,\n"
          "\"ro\\u0077s\" : [\n{\"a\":1},{\"a\":2}], \"after\":null,\"z\":{}}",
          {"3 {\"a\":1}", "3 {\"a\":2}"}),
-    LIST(MEMBERS(JSON, "rows"), "[{\"a\":1}]", {"1 {\"a\":1}"}), /* an array may stand alone */
+    LIST(MEMBERS(JSON, "rows"), "[{\"a\":1}]", {"1 {\"a\":1}"}), /* the file may be an array */
     LIST(FORMAT(JSON), "\n{\"rows\": [1,\n {\"a\": 2}]}\n", {"2 {\"rows\":[1,{\"a\":2}]}"}),
     /* csv */
     LIST(FORMAT(CSV),
@@ -246,7 +246,7 @@ TEST(compressed)
     cpl_text_free(&pieces);
 }
 
-/* What the JSON library holds. */
+/* Bytes that the JSON library holds. */
 static int64_t json_held, json_most;
 
 static void *json_take(size_t bytes)
@@ -263,8 +263,8 @@ static void json_give(void *memory)
     free(memory);
 }
 
-/* Two thousand rows of four kilobytes, and before them a member of a megabyte that is passed over:
- * what is held at once is a few rows' worth. */
+/* The file has two thousand rows of four kilobytes, after a member of a megabyte that is passed
+ * over: only a few rows are held at once. */
 TEST(memory_is_that_of_a_row)
 {
     enum { ROWS = 2000, LONG = 4000 };

@@ -1,9 +1,10 @@
-/* test_rows_damage.c - files of rows that are damaged: which rows are still had, and what is said
- * of the others. */
+/* test_rows_damage.c - damaged files of rows: the rows that are still read, and the errors for the
+ * others. */
 #include "eval/prompts/rows_case.h"
 
-/* What the reader gives one after the other: '+' and a row as JSON, '-' and why it is bad, '!' and
- * why the file ends; "" is the end of a file that could be read. Sentences are without the path. */
+/* Results of the reader, one after the other: '+' and a row as JSON, '-' and the fault of a bad
+ * row, '!' and the error that ends the file. "" is the end of a file that could be read. Sentences
+ * are without the path. */
 typedef struct damaged {
     cpl_rows_kind kind;
     const char *text;
@@ -17,7 +18,7 @@ static const char *after_path(const char *sentence)
     return rest + strspn(rest, ": ");
 }
 
-/* What the next call gives, in the writing of `gives`. */
+/* Returns the result of the next call, in the form of `gives`. */
 static const char *next_given(cpl_rows *rows)
 {
     static char given[2000];
@@ -60,7 +61,7 @@ static void expect_all(const damaged *cases, size_t count)
 
 #define EXPECT_ALL(cases) expect_all(cases, sizeof(cases) / sizeof *(cases))
 
-/* A kind whose rows may have eight bytes. */
+/* A kind of file whose rows may have eight bytes. */
 #define SHORT(name)                                                                                \
     {                                                                                              \
         .format = CPL_ROWS_##name, .headless = true, .member = "i", .max_bytes = 8                 \
@@ -98,7 +99,7 @@ TEST(bad_json_lines)
 TEST(bad_json_items)
 {
     static const damaged cases[] = {
-        /* rows that are no use in an array that is sound */
+        /* unusable rows in a sound array */
         {FORMAT(JSON),
          "[1, \"]\", [{}],\n null, {\"a\":1}]",
          {"-line 1, column 2: an item that is no object",
@@ -114,7 +115,7 @@ TEST(bad_json_items)
         {SHORT(JSON),
          "{\"i\":[{\"a\":10},{\"a\":[100]},\n{}]}",
          {"+{\"a\":10}", "-line 1: this row is longer than the 8 bytes it may have", "+{}"}},
-        /* arrays that are cut, or in which the next row cannot be told */
+        /* arrays that are cut, or whose next row cannot be found */
         {FORMAT(JSON),
          "[{\"a\":1},",
          {"+{\"a\":1}", "!line 1, column 10: the file ends where a value is expected"}},
@@ -174,7 +175,7 @@ TEST(bad_json_objects)
         {MEMBERS(JSON, "d"),
          "{\"a\":\"",
          {"!line 1, column 6: the file ends inside the value that begins here"}},
-        /* one object is one row, however it is damaged */
+        /* one object is one row, whatever its damage */
         {FORMAT(JSON), "{\"a\":[1}", {"-line 1, column 8: not valid JSON: ']' expected near '}'"}},
         {FORMAT(JSON),
          "{\"a\":1,\n",

@@ -1,10 +1,9 @@
-/* test_rows_files.c - files of rows without an end, without rows, or cut; and memory that runs out
- * at every allocation. */
+/* test_rows_files.c - files of rows without an end, without rows, or cut; failing allocations. */
 #include "base/arena.h"
 #include "eval/prompts/rows_case.h"
 #include "io/paths.h"
 
-/* Brackets without an end and without recursion. */
+/* Endless brackets are read without recursion. */
 TEST(deep)
 {
     enum { DEEP = 200000 };
@@ -36,7 +35,7 @@ TEST(files_that_are_none)
     assert_null(rows);
 }
 
-/* Every proper beginning of a compressed file is an error, after rows that are those of the
+/* Every proper beginning of a compressed file is an error, after rows that are those of the whole
  * file. */
 TEST(cut_streams)
 {
@@ -75,8 +74,8 @@ static void *json_take(size_t bytes)
     return ++json_calls == json_fail_at ? NULL : malloc(bytes);
 }
 
-/* Some have no failing allocations of the JSON library: jansson 2.14 drops a byte of a word of 16
- * bytes and more when its buffer cannot grow. */
+/* Files of rows. With long_words no allocation of the JSON library fails: jansson 2.14 drops a byte
+ * of a word of 16 bytes or more when its buffer cannot grow. */
 static const struct {
     cpl_rows_kind kind;
     const char *text;
@@ -95,7 +94,7 @@ static const struct {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-/* Reads the file: what the rows and bad rows are, in `out`. */
+/* Reads the file, and writes its rows and bad rows to `out`. */
 static cpl_status read_all(cpl_text *out, const cpl_rows_kind *kind)
 {
     cpl_status status = CPL_OK;
@@ -147,7 +146,7 @@ TEST(no_memory)
     cpl_text_free(&got);
 }
 
-/* A failure of the JSON library's own allocations is told as one, never as a bad row. */
+/* A failed allocation of the JSON library is an error, never a bad row. */
 TEST(no_memory_for_json)
 {
     cpl_text whole = {0}, got = {0};

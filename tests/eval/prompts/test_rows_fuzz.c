@@ -1,8 +1,8 @@
 /* test_rows_fuzz.c - damaged files of rows: always rows, bad rows with a sentence, or an error with
- * one; never a crash, a leak, a row that is both, or a line that is neither.
+ * a sentence. Never a crash, a leak, a row that is both good and bad, or a line that is neither.
  *
- * Method: real files, and small ones that hold every turn of their format;
- * each round damages one, plain or, now and then, compressed, and reads it to its end. */
+ * Method: real files, and small files that hold every form of their format. Each round damages one
+ * file, plain or sometimes compressed, and reads it to its end. */
 #include "eval/prompts/rows_case.h"
 #include "fuzz.h"
 #include "io/file.h"
@@ -12,8 +12,8 @@ enum { ROUNDS = 4000, LONGEST = 1 << 13 };
 typedef struct target {
     const char *what;
     cpl_rows_kind kind;
-    const char *real; /* below tests/golden */
-    const char *text; /* in turn */
+    const char *real; /* a path below tests/golden */
+    const char *text; /* a small file, damaged in every second round */
     cpl_text whole, small;
     int64_t rows, bad, files, refused;
 } target;
@@ -54,10 +54,10 @@ static void load(target *t)
     cpl_text_append(&t->small, t->text, strlen(t->text));
     cpl_text_append(&t->whole, t->text, strlen(t->text));
     assert_ok(cpl_file_read(&t->whole, real, 1 << 20));
-    if (t->whole.length > LONGEST) t->whole.length = LONGEST; /* a cut is a damage too */
+    if (t->whole.length > LONGEST) t->whole.length = LONGEST; /* cutting is a damage too */
 }
 
-/* Lines that must be rows, good or bad; -1 where that cannot be told. */
+/* Returns the number of lines that must be rows, good or bad, or -1 if it is unknown. */
 static int64_t lines_of(const target *t, const cpl_text *file)
 {
     int64_t lines = 0;
@@ -113,7 +113,7 @@ static void try(target *t, const char *path, const cpl_text *file, bool plain)
     cpl_rows_close(rows);
 }
 
-/* Writes the file, now and then compressed and damaged after that. */
+/* Writes the file, sometimes compressed and then damaged. */
 static bool write_file(fuzz *f, const char *path, const cpl_text *file)
 {
     cpl_text packed = {0};

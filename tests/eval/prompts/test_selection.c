@@ -1,5 +1,4 @@
-/* test_selection.c - the tasks that a user's words select: sets, profiles, forms, the user's
- * files. */
+/* test_selection.c - the tasks that a user's words select: sets, profiles, forms, own files. */
 #include "eval/prompts/selection.h"
 
 #include "eval/prompts/questions_case.h"
@@ -40,7 +39,7 @@ TEST(sets_of_the_paper)
     assert_string_equal(keys_of(&s), "arc_challenge commonsense_qa copa boolq hellaswag openbookqa "
                                      "sciq social_iqa winogrande mmlu");
     assert_string_equal(s.at[9].profile->name, "inloop");
-    assert_ok(add(&s, "all", NULL, NULL)); /* what is there is not added again */
+    assert_ok(add(&s, "all", NULL, NULL)); /* a selected task is not added again */
     assert_int_equal(s.count, 18);
     assert_string_equal(s.at[10].key, "mmlu/harness");
     assert_string_equal(s.at[10].profile->name, "harness");
@@ -93,8 +92,8 @@ TEST(what_there_is_not)
     cpl_selection_free(&s);
 }
 
-/* A user's task is no part of the paper's sets, whatever it says, but may have the id of a built-in
- * task. */
+/* A user's task is not in the paper's sets, whatever set it claims, but may have the id of a
+ * built-in task. */
 TEST(files_of_ones_own)
 {
     static const char file[] =
@@ -112,9 +111,9 @@ TEST(files_of_ones_own)
     assert_false(cpl_selection_is_of(&s, n, "3b"));
     for (int64_t i = 0; i < n; i++)
         if (strcmp(s.tasks[i]->id, "copa") == 0) assert_true(cpl_selection_is_of(&s, i, "3b"));
-    assert_ok(add(&s, "copa", NULL, NULL)); /* the file's, which is there */
+    assert_ok(add(&s, "copa", NULL, NULL)); /* the file's task, which is selected already */
     assert_int_equal(s.count, 1);
-    assert_ok(add(&s, "paper-3b", NULL, NULL)); /* the ten, the built-in copa among them */
+    assert_ok(add(&s, "paper-3b", NULL, NULL)); /* the set's ten tasks, with copa */
     assert_int_equal(s.count, 11);
     assert_string_equal(s.at[3].key, "copa/inloop");
     assert_true(s.at[3].task != s.at[0].task);

@@ -1,4 +1,4 @@
-/* runner_case.h - a model with known logits, and questions to it. */
+/* runner_case.h - a model with known logits, and questions to the model. */
 #ifndef CPL_TESTS_EVAL_RUN_RUNNER_CASE_H
 #define CPL_TESTS_EVAL_RUN_RUNNER_CASE_H
 
@@ -9,7 +9,7 @@
 #include "eval/run/runner.h"
 #include "support/tiny_world.h"
 
-enum { VOCAB = 384, WINDOW = 40, EOS = 0, PADDING = 1 }; /* of small.json */
+enum { VOCAB = 384, WINDOW = 40, EOS = 0, PADDING = 1 }; /* sizes and ids of small.json */
 
 /* A model whose logits after a token depend on that token alone, as link_tokens sets them: its
  * embeddings are unit vectors, and its layers add nothing to them. */
@@ -165,7 +165,7 @@ static inline cpl_option option(const char *context, const char *continuation)
     return (cpl_option){context, continuation, continuation[0] == ' '};
 }
 
-/* A question whose `n` options are ranked; option *gold is right. */
+/* Returns a question whose `n` options are ranked. Option *gold is right. */
 static inline cpl_question rank_question(const char *id, const cpl_request_spec *form,
                                          cpl_option *options, int64_t n, int64_t *gold)
 {

@@ -1,11 +1,11 @@
-/* test_encode.c - contexts and continuations as ids: what lm-eval makes of white space at the
+/* test_encode.c - contexts and continuations as ids: lm-eval's treatment of white space at the
  * border, tokens that reach over it, empty texts, windows. */
 #include "eval/run/kinds.h"
 
 #include "base/arena.h"
 #include "check.h"
 
-enum { EOS = 0 }; /* of small.json */
+enum { EOS = 0 }; /* the id of small.json */
 
 typedef struct bench {
     cpl_tokenizer *tokenizer;
@@ -32,8 +32,8 @@ static cpl_status pair(bench *b, const char *context, const char *continuation, 
     return cpl_encode_pair(&b->encoding, &b->out, context, continuation, joining, window);
 }
 
-/* The ids from `first` on are those of `text`, the first `left_out` of them not counted, and
- * nothing stands behind them. */
+/* Checks that the ids from `first` on are those of `text`, without the first `left_out` of them,
+ * and that no ids follow. */
 static void check_ids(bench *b, int64_t first, const char *text, int64_t left_out)
 {
     cpl_ids want = {0};
@@ -53,7 +53,7 @@ static int64_t count_of(bench *b, const char *text)
     return count;
 }
 
-/* Tokens of the context, scored ones, and the whole text where it is one encoding. */
+/* Checks the tokens of the context, the scored tokens, and the whole text if encoded at once. */
 static void check_joint(bench *b, const char *context, const char *bare, const char *continuation)
 {
     char whole[200];
@@ -79,7 +79,8 @@ TEST(white_space_goes_over)
     check_joint(&b, "the cat ", "the cat", "sat on");
     check_joint(&b, "the cat \n\t ", "the cat", "sat on");
     check_joint(&b, " the cat\xE3\x80\x80\xC2\xA0", " the cat", "sat");    /* U+3000 U+00A0 */
-    check_joint(&b, "the cat\xE2\x80\x8B", "the cat\xE2\x80\x8B", " sat"); /* U+200B is none */
+    check_joint(&b, "the cat\xE2\x80\x8B", "the cat\xE2\x80\x8B", " sat"); /* U+200B is not white
+                                                                            * space */
     check_joint(&b, "the cat ", "the cat", "");
     close_bench(&b);
 }
@@ -98,8 +99,8 @@ TEST(separate_texts_stay_as_they_are)
     close_bench(&b);
 }
 
-/* A token that reaches over the border: the context keeps its own tokens, and as many of the whole
- * are left out as these are; with none left nothing can be scored. */
+/* A token may reach over the border. The context keeps its own tokens, and that number of tokens is
+ * left out of the whole text. If no token is left, the pair cannot be scored. */
 TEST(tokens_reach_over)
 {
     bench b;
@@ -135,7 +136,8 @@ TEST(nothing_in_front)
     assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, " \nthe cat", 0);
     b.encoding.ids.count = 0;
-    assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* a token, not a text */
+    assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* the text of a special
+                                                                           * token is one token */
     assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, "the cat", 0);
     b.encoding.eos = -1;
@@ -145,7 +147,7 @@ TEST(nothing_in_front)
     close_bench(&b);
 }
 
-/* Behind others, all windows: the last ids stay, and the counts are those of the whole. */
+/* After other texts, in all windows: the last ids stay, and the counts are those of the whole. */
 TEST(windows_cut_the_beginning)
 {
     const char *context = "the cat sat on the mat and then", *continuation = " ran far away";

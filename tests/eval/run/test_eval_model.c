@@ -1,13 +1,13 @@
-/* test_eval_model.c - models and tokenizers that fit, and those that do not, told when they are
- * opened. */
+/* test_eval_model.c - models and tokenizers that fit, and pairs that do not fit, which are reported
+ * when they are opened. */
 #include "eval/run/eval_model.h"
 
 #include "store/model_case.h"
 #include "support/plain_pass.h"
 
-enum { IDS = 384 }; /* of small.json, whose end-of-text id is 0 */
+enum { IDS = 384 }; /* the size of small.json, whose end-of-text id is 0 */
 
-/* A model of so many rows. */
+/* Draws a model of `rows` rows. */
 static model_case *drawn(int64_t rows)
 {
     cpl_model_settings c = small_config();
@@ -15,7 +15,7 @@ static model_case *drawn(int64_t rows)
     return model_drawn(&c, 3);
 }
 
-/* It in a new folder, with the tokenizer. */
+/* Saves a model in a new folder, with the tokenizer. */
 static const char *save(int64_t rows, int64_t bos, int64_t eos)
 {
     const char *folder         = scratch_folder();
@@ -26,7 +26,7 @@ static const char *save(int64_t rows, int64_t bos, int64_t eos)
     return folder;
 }
 
-/* The log-likelihood that the loaded model gives is that of the model which was saved. */
+/* Checks that the log-likelihood of the loaded model is that of the saved model. */
 static void check_score(cpl_eval_model *e, model_case *saved)
 {
     static const int32_t ids[] = {5, 300, 17, 383, 64, 2, 99, 150, 31};
@@ -61,7 +61,8 @@ TEST(that_fit)
     check_score(&e, saved);
     model_gone(saved);
     cpl_eval_model_close(&e);
-    assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
+    assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* the model has padded
+                                                                             * rows */
     assert_int_equal(e.runner.eos, 0);
     cpl_eval_model_close(&e);
 }

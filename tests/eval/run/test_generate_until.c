@@ -1,8 +1,8 @@
-/* test_generate_until.c - texts of a model that writes a given chain of tokens, and where they
- * end. */
+/* test_generate_until.c - texts of a model that writes a given chain of tokens, and their ends. */
 #include "eval/run/runner_case.h"
 
-/* Behind the prompt "Q" the given ids; what is told of the text and of the number of tokens. */
+/* Makes the model write the given ids after the prompt "Q". Checks the text and the number of
+ * tokens. */
 static void check_text(bench *b, const int32_t *ids, int64_t n, int64_t tokens,
                        const char *const *until, int64_t n_until, const char *text, int64_t told)
 {
@@ -46,7 +46,7 @@ TEST(texts_and_where_they_end)
     /* special tokens are no part of the text, but a stop string may be one */
     check_text(&b, (int32_t[]){stone[0], PADDING, EOS}, 3, 5, NULL, 0, "stone", 3);
     check_text(&b, (int32_t[]){stone[0], PADDING, EOS}, 3, 5, special, 1, "stone", 2);
-    /* bytes that are no text, and a NUL */
+    /* bytes that are not text, and a NUL */
     cpl_ids raw = *ids_of(&b, "\xE3\x81\x82", 3);
     assert_true(raw.count > 1);
     check_text(&b, (int32_t[]){raw.at[0], EOS}, 2, 5, NULL, 0, "\xEF\xBF\xBD", 2);
@@ -55,7 +55,7 @@ TEST(texts_and_where_they_end)
     close_bench(&b);
 }
 
-/* More texts than a block holds, of two lengths, whose prompts are cut. */
+/* More texts than a block holds, of two lengths, with cut prompts. */
 TEST(many_texts)
 {
     enum { N = 150 };

@@ -1,10 +1,11 @@
-/* test_multiple_choice.c - options ranked by models with known logits: one that prefers no token,
- * one that knows the answers. */
+/* test_multiple_choice.c - options ranked by models with known logits: a model that prefers no
+ * token, and a model that prefers the answers. */
 #include <math.h>
 
 #include "eval/run/runner_case.h"
 
-/* Every token is equally likely: the option with the fewest wins, the first of equal ones. */
+/* Every token has equal probability: the option with the fewest tokens wins, and the first of equal
+ * options. */
 TEST(a_model_that_says_nothing)
 {
     bench b;
@@ -36,7 +37,7 @@ TEST(a_model_that_says_nothing)
     close_bench(&b);
 }
 
-/* One whose logits favour the right options' tokens is always right. */
+/* A model whose logits favour the right options' tokens is always right. */
 TEST(a_model_that_knows_the_answers)
 {
     static const char *const texts[][3] = {
@@ -64,7 +65,7 @@ TEST(a_model_that_knows_the_answers)
     close_bench(&b);
 }
 
-/* The unconditional request is the option behind the bare context. */
+/* The unconditional request is the option after the bare context. */
 TEST(bare_contexts)
 {
     bench b;
@@ -98,12 +99,12 @@ TEST(bare_contexts)
     close_bench(&b);
 }
 
-/* The characters are those by which a score divides: of the choice if any does. */
+/* A score divides by the number of characters: by that of the choice if any score does so. */
 TEST(characters)
 {
     static const struct {
         const char *names[2];
-        int64_t chars; /* of " stone"; -1: not told */
+        int64_t chars; /* characters of " stone"; -1: not given */
     } cases[] = {
         {{"acc", "acc_per_token"}, -1},
         {{"acc", "len_norm"}, 6},

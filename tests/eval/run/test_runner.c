@@ -1,10 +1,10 @@
-/* test_runner.c - requests to a model: windows, blocks, both kinds in one call, what cannot be
- * asked, a listener that fails, memory that runs out. */
+/* test_runner.c - requests to a model: windows, blocks, both kinds in one call, impossible
+ * requests, a failing listener, memory that runs out. */
 #include <math.h>
 
 #include "eval/run/runner_case.h"
 
-/* More questions than a block holds, and windows of their own. */
+/* There are more questions than a block holds, with windows of their own. */
 TEST(many_questions)
 {
     enum { N = 700 };
@@ -32,7 +32,7 @@ TEST(many_questions)
     assert_near(number(second, "cut", NULL),
                 number_in(second, "ctx_tokens", 1) + number_in(second, "tokens", 1) - 4, 0);
     assert_near(number_in(second, "ctx_tokens", 1), number_in(first, "ctx_tokens", 1), 0);
-    assert_int_equal(cpl_eval_runner_window(q, N, 2), 2); /* no longer than the model's */
+    assert_int_equal(cpl_eval_runner_window(q, N, 2), 2); /* the window is at most the model's */
     forms[1].fixed = true;
     assert_int_equal(cpl_eval_runner_window(q, N, 2), 3);
     assert_int_equal(cpl_eval_runner_window(q, N, WINDOW), WINDOW);
@@ -41,7 +41,7 @@ TEST(many_questions)
     close_bench(&b);
 }
 
-/* A task may rank some of its subjects' options and generate the others' texts. */
+/* A task may rank the options of some of its subjects and generate texts for the others. */
 TEST(both_kinds)
 {
     static const bool is_text[] = {1, 0, 0, 1, 1, 0};
@@ -76,7 +76,7 @@ static void ask_fails(bench *b, const cpl_question *q, const char *part)
     json_decref(h.samples);
 }
 
-/* Checks that asking fails with this sentence, and the check before a model is loaded too. */
+/* Checks that asking fails with this sentence, as the check before a model is loaded does. */
 static void both_fail(bench *b, const cpl_question *q, const char *part)
 {
     ask_fails(b, q, part);

@@ -1,6 +1,6 @@
-/* test_runner_golden.c - the questions of the reference results whose texts are at hand, asked of
- * the reference model: log-likelihoods, tokens, predictions and texts within the tolerances that
- * tests/golden/eval/README.md states, whatever is asked together. */
+/* test_runner_golden.c - the questions of the reference results whose texts are available, put to
+ * the reference model: log-likelihoods, tokens, predictions and texts are within the tolerances of
+ * tests/golden/eval/README.md, whichever questions are put together. */
 #include <math.h>
 
 #include "eval/golden_case.h"
@@ -8,7 +8,7 @@
 
 enum { WINDOW = 2048, MOST = 100 };
 
-/* Questions with the samples they are made of. */
+/* Questions, and the samples of which they are made. */
 typedef struct asked {
     cpl_pool pool;
     cpl_question question[MOST];
@@ -63,7 +63,7 @@ static double number_at(const json_t *sample, const char *key, size_t i)
     return json_number_value(value);
 }
 
-/* Members that must be the same. */
+/* Checks the members that must be equal. */
 static void check_same(const json_t *got, const json_t *want, const char *key)
 {
     const json_t *a = json_object_get(got, key), *b = json_object_get(want, key);
@@ -75,7 +75,8 @@ static void check_same(const json_t *got, const json_t *want, const char *key)
              two ? two : "nothing");
 }
 
-/* Whether the two best of a score are nearly equal: the score per unit of its length. */
+/* Returns whether the two best options of a score are nearly equal: the score per unit of its
+ * length. */
 static bool is_near_tie(const json_t *want, const char *score, int64_t got, int64_t wanted)
 {
     double value[2];
@@ -110,7 +111,7 @@ static void check_predictions(const json_t *got, const json_t *want)
     }
 }
 
-/* What only our samples have, made anew of what the reference says. */
+/* Checks the members that only our samples have, computed anew from the reference. */
 static void check_own(const json_t *got, const json_t *want, const cpl_question *q)
 {
     const int64_t gold  = q->gold[0];
@@ -216,8 +217,8 @@ TEST_ANY(generated_as_the_references)
 /* ---- given texts ---- */
 
 /* Texts of MATH that lm-eval's computer algebra system accepts and cpl_latex_equal does not, with
- * the answer found in them: two with letters, which it takes for variables (neither is n e i t h e
- * r), and seven of which it reads the first expression and passes over the ".0" after it. */
+ * the answer found in them. In two texts it takes letters for variables (neither is n e i t h e r).
+ * In seven texts it reads the first expression and ignores the ".0" after it. */
 static const char *const algebra[][2] = {
     {"intermediate_algebra/1", "\\left(neither\\right)"},
     {"intermediate_algebra/1", "2\\cdot\\frac{neither}{2}"},
@@ -251,7 +252,7 @@ static json_t *graded(const cpl_question *q, const char *text)
     return sample;
 }
 
-/* Grades the text of a reference as its task does, and compares all that is reported. */
+/* Grades the text of a reference as its task does, and compares all members that are reported. */
 static void check_given(const json_t *c, const char *task, bool seen[N_ALGEBRA])
 {
     static const char *const same[] = {"answer", "target", "extracted", "correct_norm", "robust"};
@@ -283,7 +284,7 @@ TEST_ANY(given_texts_as_the_references)
     json_decref(file);
 }
 
-/* Every generated text of the references, also where the model's own text may differ from it. */
+/* Every generated text of the references, also if the model's own text may differ from it. */
 TEST_ANY(reference_texts_as_the_references)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* test_task.c - the built-in task files, and the one of the documentation. */
+/* test_task.c - the built-in task files, and the task file of the documentation. */
 #include <math.h>
 
 #include "check.h"
@@ -13,8 +13,7 @@ static cpl_task *built_in(size_t i)
     return task;
 }
 
-/* The first table of the protocols: default profile of a set, split, exemplars, headline,
- * chance. */
+/* The first table of the protocols: profile of a set, split, exemplars, headline, chance. */
 static const struct {
     const char *id, *set, *profile, *split, *shots, *headline;
     double chance;
@@ -123,7 +122,7 @@ TEST(test_profiles)
     cpl_task_free(NULL);
 }
 
-/* Patterns of the built-in tasks are those of named filters: the hashes of their questions stay. */
+/* Patterns of the built-in tasks are those of named filters, so hashes of questions stay. */
 TEST(built_in_patterns_have_names)
 {
     int generated = 0;

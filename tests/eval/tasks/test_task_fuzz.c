@@ -27,7 +27,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* Another value in the place of one: of another kind, or one of another place. */
+/* Returns a value to replace one of the tree: of another kind, or from another place. */
 static json_t *other_value(fuzz *f, json_t *root)
 {
     static const char *const values[] = {"[]",          "{}",   "\"x\"",   "[[\"x\"]]",
@@ -41,7 +41,7 @@ static json_t *other_value(fuzz *f, json_t *root)
     return json_array();
 }
 
-/* Goes down by chance, and puts another value there, or takes one away. */
+/* Descends at random, and replaces or removes a value there. */
 static void change_shape(fuzz *f, json_t *root)
 {
     json_t *at = root;
@@ -67,7 +67,7 @@ static void change_shape(fuzz *f, json_t *root)
     }
 }
 
-/* What was read can be asked, or says why not. */
+/* Asks the questions of a task that was read, which works or fails with a sentence. */
 static void ask_all(const cpl_task *task)
 {
     const cpl_questions_options options = {
@@ -82,7 +82,7 @@ static void ask_all(const cpl_task *task)
     }
 }
 
-/* Files of another shape, written as JSON, which is YAML too. */
+/* Files of another shape are written as JSON, which is YAML too. */
 TEST(test_shapes)
 {
     int64_t good = 0, bad = 0;

@@ -1,4 +1,4 @@
-/* test_task_parse.c - small task files: what is wrong with them, and what is left out. */
+/* test_task_parse.c - small task files: their faults, and members that are left out. */
 #include <math.h>
 
 #include "check.h"
@@ -215,7 +215,7 @@ TEST(test_wrong)
         assert_non_null(place);
         if (sscanf(place, "t.yaml:%d:%d: ", &line, &column) != 2)
             fail_msg("%s\n... has no line and column: %s", wrong[i].file, cpl_last_error());
-        assert_null(strstr(place + 1, "t.yaml:")); /* it is told once */
+        assert_null(strstr(place + 1, "t.yaml:")); /* the fault is reported once */
         assert_null(task);
     }
     cpl_task *task;
@@ -229,7 +229,7 @@ TEST(test_wrong)
     cpl_task_free(task);
 }
 
-/* lm-evaluation-harness's words for `ask` are taken too. */
+/* lm-evaluation-harness's words for `ask` are accepted too. */
 TEST(kinds_of_requests)
 {
     static const struct {
@@ -251,7 +251,7 @@ TEST(kinds_of_requests)
     }
 }
 
-/* The smallest that is right: what is left out is as it is told. */
+/* The smallest valid file: members that are left out have their documented values. */
 TEST(test_least)
 {
     static const char file[] = HEAD RANK PROFILE("");
