@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_compare.py COUPLET: runs lined up from end to end. Tiny runs made with the program: groups over
-seeds, pairs, groups by a setting, warnings, damage, a run in progress, what is no run, and that nothing
-is written into any of them. Figures are worked out again from metrics.jsonl."""
+"""check_compare.py COUPLET: compares runs from end to end. Tiny runs made with the program: groups over seeds, pairs,
+groups by a setting, warnings, damage, a run in progress, folders that are no run, and that no file of a run is changed.
+Figures are computed again from metrics.jsonl."""
 
 import gzip
 import json
@@ -130,7 +130,7 @@ def check_warnings(work, vanilla):
 
 
 def other_run(run, folder, dtype):
-    """A copy with other losses, whose lines do not say what it was computed in but for bf16: no copy of that run."""
+    """Returns a copy of the run with other losses. Its lines record no precision except bf16, so it is no duplicate."""
     shutil.copytree(run, folder, symlinks=True)
     made_with = {"made_with": {"dtype": dtype}} if dtype == "bf16" else {}
     for name in ("start.json", "metrics.jsonl"):
@@ -142,8 +142,8 @@ def other_run(run, folder, dtype):
 
 
 def check_precision(work, vanilla):
-    """Runs of other precision are no seeds of one group; what older versions left open is a third. A
-    scope that they left open was micro."""
+    """Runs of other precision are no seeds of one group. Runs of older versions, which recorded no precision, are a
+    third group. A scope that those versions did not record was micro."""
     runs = [vanilla[0]]
     for name, old, new in (
         ("in-bf16", "dtype: f32", "dtype: bf16"),
@@ -167,7 +167,7 @@ def check_precision(work, vanilla):
 
 
 def check_damage(work, vanilla):
-    """Copies only; a torn last line, a line of rubbish, a run in progress, compressed metrics."""
+    """Checks damage in copies of runs: a torn last line, a line of rubbish, a run in progress, compressed metrics."""
     torn = copy_of(vanilla[0], "torn")
     text = (torn / "metrics.jsonl").read_text().splitlines(keepends=True)
     (torn / "metrics.jsonl").write_text("".join(text[:3]) + "rubbish\n" + "".join(text[3:8]) + text[8][:40])
@@ -209,7 +209,7 @@ def check_bad(work, vanilla):
 
 
 def check_documents(work, vanilla, coupled):
-    """Held-out documents are scored where runs are done, once, and pairs compared by them."""
+    """Scores held-out documents once for each run, and compares pairs by the scores."""
     files = [folder / "documents.json" for folder in vanilla + coupled]
     check(not any(file.exists() for file in files), "--no-documents has scored")
     good("compare", vanilla[0])
@@ -236,7 +236,7 @@ def check_documents(work, vanilla, coupled):
     compared(vanilla[0], extra=("--documents", 3))
     check(len(json.loads(files[0].read_text())["documents"]) == 3, "--documents 3")
     blocked = train(work, "blocked", "train.seed=7")
-    (blocked / "documents.json").mkdir()  # cannot be written
+    (blocked / "documents.json").mkdir()  # a folder in the place of the file, which cannot be written
     said = good("compare", vanilla[0], blocked)
     check("held-out documents were not scored" in said and "Figures at 768 tokens" in said, f"no table: {said[-900:]}")
     short = train(work, "short", "train.steps=12", "train.seed=5")
@@ -250,7 +250,7 @@ def check_documents(work, vanilla, coupled):
 
 
 def check_closer(vanilla, coupled):
-    """Documents and questions beside the runs."""
+    """Checks documents and questions that are compared beside the runs."""
     for k, folder in enumerate(vanilla + coupled):
         (folder / "documents.json").unlink()
         documents = [

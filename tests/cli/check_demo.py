@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_demo.py COUPLET: what the README quotes of the demonstration stands in docs/demo.txt, which
-records one, and a fresh demonstration of a few steps has the form of the recorded one. Numbers of a
-fresh run are compared with nothing: they differ between processors."""
+"""check_demo.py COUPLET: the README's quotes of the demonstration stand in docs/demo.txt, which records a
+demonstration, and a fresh demonstration of a few steps has the form of the recorded one. The numbers of a fresh run are
+not compared: they differ between processors."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ BEGIN = "Side by side"
 
 
 def quoted():
-    """The README's indented blocks that quote the demonstration: those that have its words."""
+    """Returns the README's indented blocks that quote the demonstration: those that contain its words."""
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", pathlib.Path("README.md").read_text(), re.M)
     return [block for block in blocks if "run runs/demo" in block or BEGIN in block]
 
@@ -39,10 +39,10 @@ def check_quotes():
 
 
 def form(text, runs):
-    """From the table on, with # for every number and for the blanks before it."""
+    """Returns the text from the table on, with # for every number and for the blanks before it."""
     text = text[text.index(BEGIN) :].replace(runs, "RUNS").replace(COUPLET, "COUPLET")
     text = text.replace("build/release/couplet", "COUPLET")
-    text = re.sub(r": (partly |weakly |not )?coupled\n", ": STATE\n", text)  # after two steps it is another
+    text = re.sub(r": (partly |weakly |not )?coupled\n", ": STATE\n", text)  # after two steps the state differs
     return re.sub(r" *-?\d[\d.e+-]*", " #", text).split("\n")
 
 
@@ -62,7 +62,7 @@ def check_form():
             "a fresh demonstration:\n" + "\n".join(fresh) + "\nand the recorded one:\n" + "\n".join(recorded),
         )
         command = done.stdout.rstrip().splitlines()[-1].split()
-        command[-1] = "train.steps=3"  # the way on works as it is printed, but for the number of steps
+        command[-1] = "train.steps=3"  # the printed command works as printed, except for the number of steps
         on = capture(command, timeout=300)
         check(
             on.returncode == 0 and os.path.exists(f"{folder}/runs/coupled/step-000003"),

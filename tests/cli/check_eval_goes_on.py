@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""check_eval_goes_on.py COUPLET: an evaluation that was interrupted ends in the bytes of one in one go,
-wherever it was interrupted; and it goes on with the same weights alone, which are known by what they
-hold."""
+"""check_eval_goes_on.py COUPLET: an interrupted evaluation gives the bytes of an uninterrupted one, wherever it was
+interrupted. It resumes only with equal weights, which are compared by content."""
 
 import json
 import os
@@ -14,7 +13,7 @@ from inputs import keep_record, read_json
 from program import COUPLET, bad, check, finish, good, run, scratch_folder, wait_until
 from train_case import train, write_corpus
 
-RANKED, WRITTEN = 150, 140  # more than one block of each
+RANKED, WRITTEN = 150, 140  # more than one block of each kind
 
 TASKS = {
     "ranked": """\
@@ -35,7 +34,7 @@ profiles: {p: {split: a, ask: generate, context: "{q}", target: "{t}", max_gen_t
 
 
 def write_tasks(folder):
-    """Questions of the corpus' words."""
+    """Writes tasks with questions of the corpus' words."""
     texts = [
         json.loads(line)["text"].split() for name in ("one", "two") for line in (folder / f"docs/{name}.jsonl").open()
     ]
@@ -55,7 +54,7 @@ def words_of(folder, name, out, model="plain"):
 
 
 def in_one_go(folder, name):
-    """The bytes of the results, and the lines of their record, which a second name of it keeps."""
+    """Returns the bytes of the results, and the lines of their record, which is kept under a second name."""
     out, kept = folder / f"{name}.json", folder / f"{name}.kept"
     keep_record(out, kept)
     good(*words_of(folder, name, out))
@@ -63,7 +62,7 @@ def in_one_go(folder, name):
 
 
 def check_interrupted(folder, name, count):
-    """A record that ends behind k answers, for k that no block ends at and for some that one does."""
+    """Checks a record that ends after k answers, for values of k at the end of a block and within blocks."""
     whole, lines = in_one_go(folder, name)
     check(len(lines) == count + 1, f"{name}: {len(lines)} lines")
     out = folder / f"{name}-again.json"
@@ -103,7 +102,7 @@ def check_killed(folder, name):
 
 
 def begin(folder, out):
-    """A record of two answers of the model `plain`."""
+    """Begins a record of two answers of the model `plain`."""
     lines = (folder / "ranked.kept").read_text().splitlines(True)
     pathlib.Path(f"{out}.partial").write_text("".join(lines[: RANKED + 1]))
 
@@ -125,7 +124,7 @@ def refused(folder, model, parts, what, *more):
 
 
 def same_times(source, target):
-    """Every file of `target` gets the times of the file of `source`."""
+    """Gives every file of `target` the times of the file of `source`."""
     for path in source.rglob("*"):
         at = path.stat()
         os.utime(target / path.relative_to(source), ns=(at.st_atime_ns, at.st_mtime_ns))
@@ -156,7 +155,7 @@ def check_weights(folder):
 
 
 def check_settings(folder):
-    """Answers under other settings are not taken over, and results that are there are not replaced."""
+    """Answers under other settings are not resumed, and existing results are not replaced."""
     refused(folder, "plain", ["limit was not given and is 4 now", "--overwrite"], "another limit", "--limit", 4)
     begin(folder, folder / "known.json")
     good(*words_of(folder, "ranked", folder / "known.json"), "--limit", 4, "--overwrite")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_far.py COUPLET_FAR TRAIN_THREADS [all]: the program on memory that the host cannot reach
-(tests/tensor/far/far.h) writes, says and finds what it does on the CPU, bit for bit: training with every kind
-of router, resumed, held-out text and tasks in it; grad, generate, eval, inspect --text; ranks as threads.
-`all`: every case, on far as well as on late."""
+"""check_far.py COUPLET_FAR TRAIN_THREADS [all]: on memory that the host cannot reach (tests/tensor/far/far.h) the
+program writes, prints and computes what it does on the CPU, bit for bit. Cases: training with every kind of router,
+resumed, with held-out text and tasks; grad, generate, eval, inspect --text; ranks as threads. `all`: every case, on far
+as well as on late."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from inputs import different, files_of, litter, metrics, read_json, untimed
 from program import capture, check, finish, good, output, said, scratch_folder, sets
 from train_case import copy_of, go_back, same_run, write_corpus
 
-SAVED = 2  # the step that a resumed run goes on from
+SAVED = 2  # the step from which a resumed run continues
 ALWAYS = ("train.steps=3", "train.warmup_steps=1", f"checkpoint.every={SAVED}", "eval.every=2")
 SAMPLE = {
     "softmax": (
@@ -60,7 +60,7 @@ def check_training(folder, name, settings, backend):
 
 
 def found(path):
-    """A report without what may differ."""
+    """Returns a report without the members that may differ."""
     report = read_json(path) if path.exists() else {}
     for key in ("seconds", "made_with", "tokens_per_s"):
         report.pop(key, None)
@@ -68,7 +68,7 @@ def found(path):
 
 
 def check_reports(folder, name, backend):
-    """Compares what verbs make of the run, in files and words."""
+    """Compares the results of verbs that read the run, in files and words."""
     run, out = folder / f"{name}-cpu", {}
     (folder / "rows.json").write_text(json.dumps({"input_ids": [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]}))
     for which in ("cpu", backend):
@@ -99,7 +99,7 @@ def check_reports(folder, name, backend):
 
 
 def check_ranks(folder, experts, backend):
-    """Four ranks as threads, each with a backend and memory of its own."""
+    """Trains four ranks as threads, each with its own backend and memory."""
     runs = {}
     config = folder / f"ranks-{experts}.yaml"
     config.write_text(

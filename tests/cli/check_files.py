@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_files.py COUPLET: what a folder holds that is no regular file is refused at once, and what
-the user names may be a pipe; token shards that are not whole, or become shorter while a run reads
-them, end it with a sentence; a document is bounded."""
+"""check_files.py COUPLET: entries of a folder that are no regular files are refused at once, and files that the user
+names may be pipes. Token shards that are not whole, or become shorter while a run reads them, end the run with a
+sentence. The size of a document is bounded."""
 
 import gzip
 import os
@@ -15,11 +15,11 @@ import time
 from program import COUPLET, bad, check, finish, good, run, said, scratch_folder, sets, wait_until
 from train_case import train, write_corpus
 
-SECONDS = 60  # an answer that takes longer is a hang: here two cores serve many
+SECONDS = 60  # an answer that takes longer is a hang: here two cores serve many jobs
 
 
 def put(kind, path):
-    """Another kind of file in the place of `path`."""
+    """Puts another kind of file in the place of `path`."""
     path.unlink(missing_ok=True)
     if kind == "pipe":
         os.mkfifo(path)
@@ -30,7 +30,7 @@ def put(kind, path):
 
 
 def refuse(path, *words, code=1, cwd=None):
-    """With each kind of file in the place of `path`: an exit code at once, and its name."""
+    """Checks the command with each kind of file in the place of `path`: it exits at once and names the path."""
     kept = path.read_bytes()
     for kind in ("pipe", "zero", "folder"):
         put(kind, path)
@@ -60,7 +60,7 @@ def check_folders(folder):
     step = (a / "last").resolve()
     for path in (a / "config.yaml", step / "state.json", step / "checksums.json"):
         refuse(path, "train", "--resume", a, *sets("train.steps=13"))
-    (a / "start.json").write_text("{")  # what is trained is trained
+    (a / "start.json").write_text("{")  # a damaged start.json stops no run
     out = good("train", "--resume", a, *sets("train.steps=13"))
     check("warning: " in out and "start.json" in out, f"start.json: {out}")
 
@@ -93,7 +93,7 @@ def check_shards(folder):
 
 
 def check_shorter(folder):
-    """The shards of a run that continues for long vanish under it."""
+    """Removes the shards of a long run while it reads them."""
     shutil.rmtree(folder / "shards")
     good("tokenize", "encode", "--tokenizer", "T.json", "--out", "shards", "docs", cwd=folder)
     words = "train c.yaml --out cut --set data.train=shards --set data.validation= --set train.steps=1000000".split()
@@ -113,7 +113,7 @@ def check_shorter(folder):
 
 
 def feed(path, content):
-    """Writes into a pipe, late."""
+    """Writes into a pipe, after a delay."""
 
     def write():
         time.sleep(0.3)
@@ -124,7 +124,7 @@ def feed(path, content):
 
 
 def check_named(folder):
-    """Documents, a tokenizer and a configuration out of pipes that the user named."""
+    """Reads documents, a tokenizer and a configuration from pipes that the user named."""
     pipe = folder / "pipe"
     os.mkfifo(pipe)
     feed(pipe, gzip.compress(b'{"text": "abc def"}\n' * 9))
@@ -137,7 +137,7 @@ def check_named(folder):
 
 
 def check_long_document(folder):
-    """One line of 64 MiB, compressed to nothing, under a small bound: memory stays small."""
+    """Reads one line of 64 MiB, which compresses to nearly no bytes, under a small bound: memory stays small."""
     (folder / "bomb").mkdir()
     with gzip.open(folder / "bomb/long.jsonl.gz", "wb", 1) as out:
         out.write(b'{"text": "short enough"}\n{"text": "')

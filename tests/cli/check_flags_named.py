@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """check_flags_named.py COUPLET: no message names a flag that its verb lacks.
 
-Of src/, every function, object and macro at the left edge of a line is an item, and leads to the items that it names;
-what may call what is a part of that. Every string of the items that a verb leads to may be a message of this verb:
-each --flag in it must be the verb's, and behind `couplet VERB` one of that VERB's."""
+Every function, object and macro of src/ at the left edge of a line is an item, and leads to the items that it names.
+The calls of a function are part of these. Every string of the items to which a verb leads may be a message of this
+verb: each --flag in it must be the verb's, and after `couplet VERB` one of that VERB's."""
 
 import pathlib
 import re
@@ -16,17 +16,18 @@ TOKEN = re.compile(
     r'(?:\.|->)\s*\w+|/\*.*?\*/|//[^\n]*|\'(?:\\.|[^\'\\])+\'|"((?:\\.|[^"\\])*)"|(\w+)(\s*##)?|(\s+)|.', re.S
 )
 OF_ALL = {"--help", "--version"}
-OF_OTHERS = re.compile(r"(python -m|tensorboard) [^`]*")  # other programs
-OF_VERBS = "help", "completion", "manual"  # they speak of all verbs
+OF_OTHERS = re.compile(r"(python -m|tensorboard) [^`]*")  # flags of other programs
+OF_VERBS = "help", "completion", "manual"  # their messages are about all verbs
 GUARDED = {
     "cli/arguments/output_paths.c": "cpl_flag_known",
     "eval/evaluation.c": "of_run",
     "eval/prompts/questions_rows.c": "of_run",
-}  # asked there before a flag is named
+}  # the verb is asked there before a flag is named
 
 
 def parts_of(path):
-    """The text of a file, cut where something begins at the left edge. A .def file is one part of whoever includes it."""
+    """Returns the text of a file, cut where an item begins at the left edge. A .def file is one part of the file that
+    includes it."""
     text = re.sub(r"\\\n", " ", path.read_text())
     return [text] if path.suffix == ".def" else re.split(r"(?m)^(?=[A-Za-z_](?!\w*:)|# *define)", text)
 
@@ -41,7 +42,8 @@ def name_of(part):
 
 
 def content_of(part):
-    """(the names in it, its strings): neighbouring literals are one string; "name##" is a name that is pasted."""
+    """Returns the names in a part, and its strings. Neighbouring literals are one string; "name##" is a name that is
+    pasted."""
     names, strings, goes_on = set(), [], False
     for match in TOKEN.finditer(part):
         string, name, pasted, blank = match.groups()
@@ -55,7 +57,7 @@ def content_of(part):
 
 class Source:
     def __init__(self):
-        self.parts, self.known, self.own = [], {}, {}  # names of all files, and those of one
+        self.parts, self.known, self.own = [], {}, {}  # names of all files, and names of one file
         for path in sorted(f for f in SOURCE.rglob("*") if f.suffix in (".c", ".h", ".inc", ".def")):
             for part in parts_of(path):
                 names, strings = content_of(part)
@@ -65,7 +67,7 @@ class Source:
                 is_own = path.suffix == ".c" and (part.startswith("static") or not name.startswith("cpl_"))
                 place = self.own.setdefault(path, {}) if is_own else self.known
                 place.setdefault(name, []).append(len(self.parts))
-                self.parts.append((path, names, [] if is_list else strings))  # those of lists are shown as help
+                self.parts.append((path, names, [] if is_list else strings))  # strings of lists are shown as help
 
     def led_to(self, path, name):
         own = self.own.get(path, {})
@@ -107,7 +109,7 @@ for words, (object_, flags) in verbs.items():
             continue
         string = OF_OTHERS.sub("", string)
         for match in re.finditer(r"--[a-z][a-z-]+", string):
-            if match[0] == string:  # a name in a list, and no message
+            if match[0] == string:  # a name in a list is no message
                 continue
             n_seen += 1
             other = mention.search(string[: match.start()])

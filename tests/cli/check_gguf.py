@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_gguf.py COUPLET: couplet export --gguf of runs and of models: what is in the file, what `couplet inspect` reads of
-it, what is said and refused."""
+"""check_gguf.py COUPLET: couplet export --gguf of runs and of models: the contents of the file, the report of `couplet
+inspect` on it, messages and refusals."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def train(folder, name, *settings):
     return run_folder
 
 
-# Names of llama.cpp, and of Hugging Face; the last three have all experts of a layer.
+# Names of llama.cpp, and of Hugging Face. The last three have all experts of a layer.
 OF_MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 OF_LAYER = {
     "attn_norm": "input_layernorm",
@@ -51,7 +51,7 @@ def expected_names(layers):
 
 
 def check_numbers(file, model, kind):
-    """Every tensor; after some steps of training no two norms are alike."""
+    """Compares every tensor. After some steps of training no two norms are equal."""
     weights = {
         name.removesuffix(".weight"): numbers for name, (_, numbers) in tensors_of(model / "model.safetensors").items()
     }
@@ -98,7 +98,8 @@ def check_vocabulary(file, path):
 
 
 def check_inspect(model, path, kind):
-    """The report on the file is that on the model; figures of gates within what the type gives."""
+    """Compares the report on the file with that on the model. Figures of gates agree within the precision of the
+    type."""
     want, got = in_json("inspect", model), in_json("inspect", path)
     want.pop("checkpoint"), got.pop("checkpoint")
     families = want.pop("family"), got.pop("family")
@@ -135,7 +136,8 @@ def check_a_run(folder):
 
 
 def check_other_routing(folder):
-    """Renormalised weights are another architecture; what has none is refused before a file is made."""
+    """Renormalised weights are another architecture. A model without an architecture is refused before a file is
+    made."""
     path = folder / "other.gguf"
     renormalised = ["model.norm_topk_prob=true"]
     for settings in (renormalised, renormalised + ["model.router=sigmoid", "model.router_bias=true"]):
@@ -171,7 +173,7 @@ def check_refusals(folder, one):
 
 
 def check_tokenizers(folder, one):
-    """Other tokenizers of this size, and one that needs what llama.cpp has not."""
+    """Exports other tokenizers of this size, and one that needs features that llama.cpp lacks."""
     bare = folder / "bare"
     shutil.copytree(one / "last", bare)
     (bare / "tokenizer.json").unlink()
@@ -194,8 +196,8 @@ def check_tokenizers(folder, one):
 
 
 def check_ids_of_llama():
-    """golden/llama/ids.json: llama.cpp gives the ids of the vectors, which other tests hold against our encoder, except of
-    texts that are not NFC where the tokenizer converts to it; of their NFC too."""
+    """golden/llama/ids.json: llama.cpp gives the ids of the vectors, which other tests compare with our encoder. If a
+    tokenizer converts to NFC, this holds for texts that are NFC, and for the NFC of the others."""
     found = read_json(GOLDEN / "llama" / "ids.json")
     found.pop("llama-cpp-python")
     check(len(found) == 4, "golden/llama/ids.json: tokenizers")

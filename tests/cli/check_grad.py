@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_grad.py COUPLET: `couplet grad` over directories of every form and over equal experts and
-router rows, its sentences when the rows, the noise or the directory are wrong."""
+"""check_grad.py COUPLET: `couplet grad` on directories of every form and on equal experts and router rows, and its
+sentences for wrong rows, noise and directories."""
 
 import array
 import json
@@ -42,7 +42,7 @@ def shard(folder, tensors):
 
 
 def check_forms(folder):
-    """Single, fused, sharded and BF16 directories of the same numbers give the same bytes."""
+    """Single, fused, sharded and BF16 directories of equal numbers give equal bytes."""
     base = GOLDEN / "model" / "base"
     config = read_json(base / "config.json")
     tensors = {
@@ -71,8 +71,9 @@ def check_forms(folder):
 
 
 def write_layer(model, case, given):
-    """A model of one layer with the matrices `given` of a case of tests/golden/erc, whose other matrices are zero, so that no
-    other loss has a gradient. Returns the names: the case's matrix, and where in it this one begins and ends."""
+    """Writes a model of one layer with the matrices `given` of a case of tests/golden/erc. The other matrices are zero,
+    so that no other loss has a gradient. Returns the names, each with the case's matrix and its range in that
+    matrix."""
     n, d, D = (case[key] for key in ("n", "d", "D"))
     parts = {"model.layers.0.mlp.gate.weight": ("R", 0, n * d)} | {
         f"model.layers.0.mlp.experts.{e}.{name}_proj.weight": (key, e * d * D, (e + 1) * d * D)
@@ -99,7 +100,7 @@ def write_layer(model, case, given):
 
 
 def check_ties(folder):
-    """Equal experts and equal router rows: the gradients of tests/golden/erc."""
+    """Equal experts and equal router rows give the gradients of tests/golden/erc."""
     model, rows, delta, out = (folder / name for name in ("tied", "tied.json", "tied.delta", "tied.out"))
     model.mkdir()
     rows.write_text('{"input_ids": [[2, 3]]}')
@@ -181,7 +182,7 @@ def check_delta(folder, words):
 
 
 def check_not_finite(folder):
-    """Weights with NaN or infinity: one sentence with the tensor's name and no file."""
+    """Weights with NaN or infinity give one sentence with the tensor's name, and no file."""
     base = GOLDEN / "model" / "base"
     model, out = folder / "not-finite", folder / "not-finite.out"
     model.mkdir()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_inspect.py COUPLET: inspection from end to end. Small checkpoints written here, with figures
-computed here in double; the reference families where they are; what training wrote, against its own
-figures; damaged checkpoints, and that nothing is written into any of them."""
+"""check_inspect.py COUPLET: inspection from end to end. It reads small checkpoints written here, with figures computed
+here in double; the reference families where they are available; trained checkpoints, compared with the run's own
+figures; damaged checkpoints. No file of a checkpoint is changed."""
 
 import json
 import math
@@ -24,7 +24,7 @@ ALPHAS = ("1", "2", "3", "4", "5")
 
 
 def floats(rng, count, scale=1.0):
-    """Numbers that bf16 holds exactly: 7 bits of mantissa."""
+    """Returns numbers that bf16 holds exactly: 7 bits of mantissa."""
     return [rng.randint(-127, 127) * scale / 64 for _ in range(count)]
 
 
@@ -65,7 +65,7 @@ class Case:
         return folder
 
     def write_sharded(self, folder):
-        """A file for every layer, and one for the rest."""
+        """Writes a file for every layer, and one for the rest."""
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(self.config()))
         names, files = {}, {}
@@ -203,7 +203,7 @@ def inspect(*words):
 
 
 def check_shift(work):
-    """One vector added to all router rows changes no softmax routing: neither the centred figures nor the verdict."""
+    """One vector added to all router rows changes no softmax routing: the centred figures and the verdict stay."""
     case, shift = Case(5, layers=1, n=12, d=24), floats(random.Random(6), 24, 0.5)
     before = case.write(work / "unmoved", "F32")
     case.R = [[[x + y for x, y in zip(row, shift)] for row in rows] for rows in case.R]
@@ -307,7 +307,7 @@ def check_options(work):
 
 
 def check_sample(work):
-    """--sample: means near those of all rows, no verdict, what is refused with it, and what it prints."""
+    """Checks --sample: means near those of all rows, no verdict, refused flags, and the printed lines."""
     case = Case(21, layers=2, n=6, d=20, D=150)
     folder, other = case.write(work / "many-rows", "F32"), Case(22, layers=1, n=6, d=20, D=150).write(work / "others")
     whole = inspect(folder)["layers"]
@@ -373,7 +373,7 @@ def all_close(got, want):
 
 
 def check_silhouettes(work):
-    """Experts whose rows lie around a middle, one with a zero row; with and without the flag."""
+    """Checks experts whose rows lie around a middle, one of them with a zero row, with and without the flag."""
     case = Case(6, layers=2, n=5, d=24, D=7)
     for e, rows in enumerate(case.W[1]):
         middle = case.R[1][e]
@@ -402,7 +402,8 @@ def check_silhouettes(work):
 
 
 def check_lambda(work):
-    """Rows that are the top right singular vectors of gates of rank 1; the flag changes nothing else."""
+    """Checks router rows that are the top right singular vectors of gates of rank 1. The flag changes no other
+    figure."""
     case = Case(8, layers=2, n=5, d=24, D=7)
     for e, row in enumerate(case.R[1]):
         case.W[1][e] = [[float(k + 1) * x for x in row] for k in range(7)]
@@ -424,12 +425,12 @@ def check_lambda(work):
 
 
 def charts_of(page):
-    """The ids of the charts that a page draws."""
+    """Returns the ids of the charts that a page draws."""
     return {chart["id"].split("-router-rows")[0] for chart in _resolve.charts_of(page_data(page)["report"])}
 
 
 def check_rows(work):
-    """A file of numpy; its bytes are held in tests/inspect/test_rows.c."""
+    """Checks the NumPy file of rows. tests/inspect/test_rows.c checks its bytes."""
     rows = work / "rows.npy"
     out = good("inspect", work / "whole-1", "--rows", rows)
     check(f"rows: {rows}" in out and rows.read_bytes().startswith(b"\x93NUMPY"), f"--rows: {out[-200:]}")
@@ -559,9 +560,9 @@ def check_damaged(work):
 
 
 def check_permutation(work):
-    """Experts in another order: the best assignment finds it."""
+    """Puts experts in another order: the best assignment finds it."""
     case, order = Case(5, layers=1, n=7, d=24, D=30), [3, 0, 4, 6, 1, 2, 5]
-    for e, expert in enumerate(order):  # expert e answers row order[e] most
+    for e, expert in enumerate(order):  # expert e responds most to row order[e]
         row = case.R[0][expert]
         case.W[0][e] = [[2 * x for x in row] if c % 3 == 0 else w for c, w in enumerate(case.W[0][e])]
     layer = inspect(case.write(work / "permuted"))["layers"][0]
@@ -581,7 +582,7 @@ def check_zero_diagonal(work):
 
 
 def check_sums(last):
-    """A flipped bit of a router is a warning, and neither a failure nor told of a sound one."""
+    """A flipped bit of a router gives a warning and no failure. A sound router gives no warning."""
     said = good("inspect", last)
     check("check sum" not in said, f"a sound checkpoint: {said[:600]}")
     path = last / "model.safetensors"
@@ -599,7 +600,7 @@ def check_sums(last):
 
 
 def check_no_model(work):
-    """The optimizer's moments are no model; of two layers with one number neither is taken."""
+    """The optimizer's moments are no model. Of two layers with one number neither is read."""
     work = work / "no-model"
     work.mkdir()
     write_corpus(work)

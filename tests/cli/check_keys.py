@@ -2,7 +2,8 @@
 """check_keys.py COUPLET: the members of the JSON of inspect, eval and plan, and the tensors of grad, are those that the
 program of d6841828 wrote, without those of GONE and with those of CAME.
 
-With --write FILE: lists the members that COUPLET writes, in FILE; tests/golden/keys.json.gz is the list of d6841828."""
+With --write FILE it lists the members that COUPLET writes, in FILE. tests/golden/keys.json.gz is the list of
+d6841828."""
 
 import gzip
 import json
@@ -21,7 +22,7 @@ TASKS = {
     "olmes": "arc_challenge,boolq,hellaswag,sciq",
 }
 ROWS = ("--data", GOLDEN / "eval" / "data", "--limit", "1", "--samples", "--max-gen-toks", "8")
-CAME = {  # what pages and couplet.export read; of plan: with the GPU
+CAME = {  # read by pages and couplet.export; of plan: with the GPU
     "inspect": r"\.(state|summary|coupled_layers|quantiles|verdict|load_evenness|router_evenness|standard_error)\b",
     "eval": r"^\.(conclusion|eot_token_id|program|warnings)\b|\.(forms|group_list|headline_of|reported|rows|summary)\b",
     "plan": r"\.(activations|gpu|bytes\.(device|evaluation|host)|time\.(attention\w*|traffic_s))$",
@@ -34,7 +35,7 @@ GONE = {  # docs/formats.md, "What went after 0.1.0"
 
 
 def cases(folder):
-    """Name, members."""
+    """Yields the name of each case and its members."""
     write_corpus(folder)
     run = train(folder, "run", "train.steps=4", "checkpoint.every=1", "eval.every=2")
     text = ("--text", folder / "docs")
@@ -58,7 +59,7 @@ def cases(folder):
 
 
 def paths(value, path=""):
-    """Of every member, and of every member of an element of a list."""
+    """Returns the paths of every member, and of every member of an element of a list."""
     inner = [(f".{key}", one) for key, one in value.items()] if isinstance(value, dict) else []
     inner += [("[]", one) for one in value] if isinstance(value, list) else []
     return {path}.union(*(paths(one, path + step) for step, one in inner))

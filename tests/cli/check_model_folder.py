@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""check_model_folder.py COUPLET: a folder of a model with what its config does not fit (another file in the index, a head that
-is not tied, a tensor and a key too many): every verb says each once and computes what the clean folder does."""
+"""check_model_folder.py COUPLET: a folder of a model with contents that do not fit its config: another file in the
+index, a head that is not tied, one tensor and one key too many. Every verb warns once of each and computes what it
+computes for the clean folder."""
 
 import json
 import shutil
@@ -19,7 +20,7 @@ TOLD = (
 
 
 def make_models(folder):
-    """Makes the same model in clean/m and odd/m."""
+    """Makes equal models in clean/m and odd/m."""
     clean, odd = folder / "clean" / "m", folder / "odd" / "m"
     shutil.copytree(train(folder, "run", "train.steps=2", "train.warmup_steps=0") / "last", clean)
     for name in ("checksums.json", "state.json", "state.safetensors"):
@@ -39,7 +40,7 @@ def make_models(folder):
 
 
 def check_verb(clean, odd, verb, result, *words):
-    """Checks that both folders give the same result, and each warning once."""
+    """Checks that both folders give equal results, and each warning once."""
     results = []
     for model in (clean, odd):
         out = model.parent / result
@@ -75,7 +76,7 @@ def main():
         ):
             told = good(*words)
             check(all(told.count(one) == 1 for one in TOLD), f"{words[0]}: {told}")
-        told = good("inspect", odd)  # which reads neither head nor config keys
+        told = good("inspect", odd)  # inspect reads neither head nor config keys
         check([told.count(one) for one in TOLD] == [1, 0, 0, 0], f"inspect: {told}")
     return finish()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_program.py COUPLET: the program as a person meets it: what it prints where, its exit codes,
-its sentences, and that everything made from the tables is well-formed."""
+"""check_program.py COUPLET: the program as a user sees it: its output and streams, its exit codes, its sentences, and
+that all texts made from the tables are well-formed."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def run(*words, **options):
 
 
 def expect(words, code, out="", err=""):
-    """The exit code, and parts of both streams; a failure says one line on standard error."""
+    """Checks the exit code, and parts of both streams. A failure prints one line on standard error."""
     done = run(*words)
     told = f"{said(words)}: {done.returncode} {done.stdout!r} {done.stderr!r}"
     check(
@@ -47,19 +47,19 @@ NO_POLICY = {name: value for name, value in os.environ.items() if name not in ("
 
 
 def waiting(**environment):
-    """How threads wait, as `couplet version` reports it."""
+    """Returns how threads wait, as `couplet version` reports it."""
     lines = run("version", env=NO_POLICY | environment).stdout.splitlines()
     return next(line.split(maxsplit=1)[1] for line in lines if line.startswith("waiting "))
 
 
 def check_waiting():
-    """The program bounds the spinning of its threads, unless the environment says how they wait."""
+    """The program bounds the spinning of its threads, unless the environment sets how they wait."""
     count = waiting().split()
     check(count[0] == "GOMP_SPINCOUNT" and 0 < int(count[1]) < 100000, f"threads wait by default: {count}")
     for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "77")):
         got = waiting(**{name: value})
         check(got == f"{name} {value}", f"{name}={value} is not left as it is: {got}")
-    with tempfile.TemporaryDirectory() as folder:  # by its own name, not as /proc/self/exe
+    with tempfile.TemporaryDirectory() as folder:  # started by its own name, not as /proc/self/exe
         shutil.copy(COUPLET, f"{folder}/renamed")
         command = [f"{folder}/renamed", "tokenize", "encode", "--tokenizer", TOKENIZER, "--ids"]
         with subprocess.Popen(command, env=NO_POLICY, stdin=subprocess.PIPE) as process:
@@ -92,7 +92,7 @@ def visible_verbs():
 
 
 def check_verbs():
-    """Every verb has help, the same by both ways, and refuses what it does not know."""
+    """Every verb has help, equal in both ways, and refuses unknown words."""
     for verb in visible_verbs():
         text = expect([*verb, "--help"], 0, out="Usage:\n    couplet " + " ".join(verb))
         check(expect(["help", *verb], 0) == text, f"couplet help {' '.join(verb)} differs from --help")
@@ -112,7 +112,7 @@ def check_verbs():
 
 
 def check_set(verb, text, assignment, sentence):
-    """With as many words and required flags as the verb wants, which need not exist."""
+    """Checks an assignment with the words and required flags that the verb needs. Their files need not exist."""
     usage = text.split("Usage:\n")[1].splitlines()[0].split()[1 + len(verb) :]
     words = []
     for word in usage:
@@ -127,7 +127,7 @@ FEW_LINES = 100
 
 
 def check_help():
-    """Help is short, has sections, and shows one of them or one setting when asked."""
+    """Help is short, has sections, and shows one of them or one setting on request."""
     short, whole = run("train", "--help").stdout, run("train", "--help", "all").stdout
     check(
         short.count("\n") <= FEW_LINES and "coupling loss (12)" in short and "first:" in short,
@@ -177,7 +177,7 @@ def check_settings():
         lacking = [name for name in names if f"    {name}\n" not in text]
         surplus = [name for name in unused[verb] if f"    {name}\n" in text]
         check(not lacking and not surplus, f"{verb} --help all lacks {lacking} and has {surplus}")
-    expect(["compare", "train.steps=3"], 1, err="train.steps=3: ")  # has no settings: the name of a run
+    expect(["compare", "train.steps=3"], 1, err="train.steps=3: ")  # compare has no settings: the word names a run
     for topic in ("erc.alpha", "erc"):
         same_help = run("train", "--help", topic).stdout
         check(run("help", topic).stdout == same_help != "", f"help {topic} is not train --help {topic}")
@@ -187,7 +187,7 @@ COMPUTING = ["train", "grad", "tokenize encode", "inspect", "eval", "compare", "
 
 
 def check_threads():
-    """--threads has the same bounds and the same help in every verb that has it."""
+    """--threads has equal bounds and equal help in every verb that has it."""
     for verb in COMPUTING:
         text = run(*verb.split(), "--help").stdout
         told = " ".join(text.split("    --threads N\n")[-1].split("\n    --")[0].split())
@@ -202,7 +202,7 @@ def check_threads():
 
 
 def check_written():
-    """The completions parse in their shells; the manual names every verb and passes man."""
+    """The completions parse in their shells. The manual names every verb and passes man."""
     with tempfile.TemporaryDirectory() as folder:
         for shell in ("bash", "zsh"):
             path = os.path.join(folder, shell)
@@ -240,7 +240,7 @@ def check_written():
 
 
 def check_bash(words, begun, wanted):
-    """Checks that bash offers a word behind `couplet WORDS BEGUN`."""
+    """Checks that bash offers a word after `couplet WORDS BEGUN`."""
     if not shutil.which("bash"):
         return
     script = (
@@ -253,8 +253,8 @@ def check_bash(words, begun, wanted):
 
 
 def check_output():
-    """A full disk and a closed stream: exit code 1 and a sentence. A pipe that nobody reads any more:
-    exit code 1 and no word."""
+    """A full disk and a closed stream give exit code 1 and a sentence. A pipe without a reader gives exit code 1 and no
+    message."""
 
     def told(name, sentence, words=("manual",), **options):
         done = run(*words, stderr=subprocess.PIPE, **options)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_results.py COUPLET: where results go: one that is there is refused before any work, --overwrite
-replaces it and nothing else, streams are never results, and the program says where it wrote."""
+"""check_results.py COUPLET: the places of results. An existing result is refused before any work, --overwrite replaces
+only the result, streams are never results, and the program prints where it wrote."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from train_case import train, write_corpus
 
 
 def cases(folder):
-    """The verb with good inputs, the same with inputs that are not there, the flag, its result."""
+    """Yields each verb with good inputs, with missing inputs, and the flag of its result."""
     none, run, c = folder / "none", folder / "run", folder / "c.yaml"
     rows = folder / "rows.json"
     eval_ = ["--tasks", "copa", "--limit", 2]
@@ -53,7 +53,7 @@ def check_replaced(folder):
                 bad(1, [str(place), "holds no results"], *missing, flag, place, "--overwrite")
             check(place.read_text() == text, f"{said(where)}: --overwrite replaced what is no result")
         place.write_text("")
-        if words[0] != "compare":  # which refuses an empty page
+        if words[0] != "compare":  # compare refuses an empty page
             good(*where, "--overwrite")
             check(bytes_at(place), f"{said(where)}: an empty file is not replaced")
         place.unlink()
@@ -82,7 +82,7 @@ def check_streams(folder):
 
 
 def check_told(folder):
-    """A line for each result, on standard output, or beside --json - on standard error."""
+    """Each result has a line on standard output, or on standard error beside --json -."""
     run = folder / "run"
     for verb in (["inspect", run], ["compare", "--no-documents", run, run]):
         where = ["--html", folder / "a.html", "--overwrite"]
@@ -98,7 +98,7 @@ def check_told(folder):
 
 
 def check_numpy(folder):
-    """An interpreter without numpy: Debian's takes its place, unless the user named it."""
+    """If an interpreter lacks numpy, Debian's interpreter replaces it, unless the user named it."""
     run, bare = folder / "run", folder / "bin" / "python3"
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must fit
-together, saturation between its checkpoints, the same bytes again, page and charts, bad input."""
+"""check_routing.py COUPLET: the routing report from end to end, on a small run: figures that must agree, saturation
+between its checkpoints, equal bytes when repeated, page and charts, bad input."""
 
 import json
 import math
@@ -123,7 +123,7 @@ def check_options(work, folder, text):
 
 
 def check_map(chart, values):
-    """Cells are those of the report; what has no value is None."""
+    """Checks that cells are those of the report. A cell without a value is None."""
     for (row, column), value in values.items():
         shown = chart["cells"][row][column]
         check((shown is None) == (value is None), f"{row}, {column}: {shown} for {value}")
@@ -157,7 +157,8 @@ def check_maps(charts, routing):
 
 
 def check_verdict(out, page, figures):
-    """One verdict of the weights and one of the text, the same in all places; no advice to do what was done."""
+    """Checks that the weights and the text have one verdict each, equal in all places, and that no advice names a step
+    already taken."""
     said, routing = figures["routing"]["verdict"], figures["routing"]
     rho = sum(layer["agreement"]["spearman_mean"] for layer in routing["layers"]) / LAYERS
     want = (

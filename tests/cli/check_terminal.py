@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_terminal.py COUPLET: no byte of a file steers a terminal: on one (a pseudo-terminal) control
-characters and those of the direction of text are shown as \\xNN and \\u{N}; in pipes results are the bytes
-they are, and sentences on standard error are safe all the same. Progress is one line, as wide as the terminal."""
+"""check_terminal.py COUPLET: no byte of a file steers a terminal. On a terminal (a pseudo-terminal) control characters
+and characters that set the direction of text are shown as \\xNN and \\u{N}. In pipes results are unchanged bytes, and
+sentences on standard error are safe too. Progress is one line, as wide as the terminal."""
 
 import fcntl
 import json
@@ -29,9 +29,9 @@ def set_columns(terminal, columns):
 
 
 def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, columns=0, resize=0, command=(COUPLET,), **variables):
-    """What both streams sent to a terminal, its own line ends aside; and the exit code. `variables`
-    of the environment. 0 columns: a terminal that does not know its size. `resize`: the columns after the
-    third bar; gives what was sent before and after that in place of all."""
+    """Returns the bytes that both streams sent to a terminal, without its own line ends, and the exit code. `variables`
+    are added to the environment. 0 columns is a terminal of unknown size. `resize` is the number of columns after the
+    third bar; with it the bytes before and after are returned in place of all."""
     terminal, inside = pty.openpty()
     set_columns(terminal, columns)
     with subprocess.Popen(
@@ -42,7 +42,7 @@ def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, columns=0, resize=0,
         while True:
             try:
                 piece = os.read(terminal, 65536)
-            except OSError:  # its other end is closed
+            except OSError:  # the other end is closed
                 break
             if not piece:
                 break
@@ -56,7 +56,7 @@ def on_terminal(*words, cwd=None, given=subprocess.DEVNULL, columns=0, resize=0,
 
 
 def is_safe(sent, what):
-    """Nothing but text, line ends, tabs and the line that is drawn again."""
+    """Checks that the bytes are only text, line ends, tabs and the line that is drawn again."""
     rest = sent.replace(ERASE, b"")
     text = rest.decode("utf-8", "surrogateescape")
     bad = [
@@ -73,7 +73,7 @@ def is_safe(sent, what):
 
 
 def safe(parts, code, *words, cwd=None):
-    """On a terminal all is safe and the parts are shown; in a pipe standard error is safe."""
+    """Checks that on a terminal all output is safe and the parts are shown. In a pipe standard error is safe."""
     sent, got = on_terminal(*words, cwd=cwd)
     is_safe(sent, words)
     check(got == code, f"{words}: exit {got}: {sent[-600:]!r}")
@@ -126,14 +126,14 @@ def check_checkpoints(work, last):
 
 
 def check_one_line(work, last):
-    """A line end in a name does not begin a sentence of its own."""
+    """A line end in a name does not begin a new sentence."""
     gone = f"{work}/no\ncouplet: all is well"
     out, err = safe([], 1, "inspect", gone)
     check(err.count(b"\n") == 1 and b"no\\x0acouplet: all is well" in err, f"two lines: {err!r}")
 
 
 def check_forged(work, run):
-    """Neither does one in a file make a line of a table, on a terminal or in a pipe."""
+    """A line end in a file does not begin a line of a table, on a terminal or in a pipe."""
     forged, shown = "x\nforged:  all\t1 2 3", b"x\\x0aforged:  all\\x091 2 3"
     named, text, folder = work / "forged", work / "forged.jsonl", work / forged
     shutil.copytree(run / "last", named)
@@ -189,7 +189,7 @@ def check_texts(work, run):
 
 
 def check_generated(work, last):
-    """A model whose tokenizer says control bytes where the trained one has letters."""
+    """Checks a model whose tokenizer has control bytes where the trained one has letters."""
     steering = work / "steering"
     shutil.copytree(last, steering)
     (steering / "checksums.json").unlink()
@@ -211,12 +211,12 @@ def check_generated(work, last):
 
 
 def check_decoded(work):
-    """Text with everything, and a character that is cut at the end."""
+    """Checks text with all kinds of characters, and a character that is cut at the end."""
     text = b"a\tb\nc" + ESCAPE.encode() + EVIL.encode() + "ä€😀€".encode()
     words = ["tokenize", "decode", "--tokenizer", work / "T.json"]
     ids, err, code = run_bytes(*words[:1], "encode", *words[2:], "--ids", data=text)
     check(code == 0, f"encode: {err!r}")
-    ids = b" ".join(ids.split()[:-1])  # the last one is the last byte
+    ids = b" ".join(ids.split()[:-1])  # the last id is the last byte
     (work / "ids").write_bytes(ids)
     with open(work / "ids", "rb") as given:
         sent, code = on_terminal(*words, given=given)
@@ -232,7 +232,7 @@ def check_decoded(work):
 
 
 def bars(sent):
-    """What was drawn and then drawn over."""
+    """Returns the bars that were drawn and then drawn over."""
     return [bar.decode() for bar in sent.split(ERASE) if bar and b"\n" not in bar]
 
 
@@ -244,7 +244,7 @@ def has_bars(sent, columns, parts, what):
 
 
 TRAIN = ["train", "c.yaml", "--set", "train.steps=60", "--set", "eval.every=0", "--out"]
-LONG = [*TRAIN[:2], "--set", "train.steps=200", *TRAIN[4:]]  # longer than some bars take
+LONG = [*TRAIN[:2], "--set", "train.steps=200", *TRAIN[4:]]  # longer than several bars
 WIDTHS = (
     (40, ["/60  loss "]),
     (80, ["=> ", "/60  loss ", " tok/s  0:", " left"]),
@@ -253,7 +253,7 @@ WIDTHS = (
 
 
 def check_progress(work, run):
-    """One line for every verb, however wide the terminal is; none in a pipe."""
+    """Progress is one line for every verb and every width of terminal, and is absent in a pipe."""
     files = [*(work / "docs").iterdir()]
     for columns, trained in WIDTHS:
         for parts, *words in (
@@ -282,7 +282,7 @@ def check_progress(work, run):
 
 
 def check_ranks(work):
-    """Rank 0 draws the line where mpirun writes to a terminal, and none where it does not."""
+    """Rank 0 draws the line if mpirun writes to a terminal, and not otherwise."""
     for library in LIBRARIES:
         words = [mpi.command(library, 2, COUPLET, *steps) for steps in (LONG, TRAIN)]
         (before, after), code = on_terminal(
@@ -301,7 +301,7 @@ def check_ranks(work):
 
 
 def check_bold():
-    """Sections of the help are in bold on a terminal that can, and nowhere else."""
+    """Sections of the help are bold on a terminal that can show bold, and nowhere else."""
     for variables in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
         sent, _ = on_terminal("train", "--help", **{"NO_COLOR": "", "TERM": "xterm"} | variables)
         check((b"\x1b[1merc\x1b[m" in sent) == (not variables), f"bold with {variables}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_tokenizer.py COUPLET: the kept tokenizer of data/ is what its command makes of data/train; every verb that
-reads texts warns once of what it ignores in a tokenizer.json."""
+"""check_tokenizer.py COUPLET: the kept tokenizer of data/ is the one that its command makes of data/train. Every verb
+that reads texts warns once of the parts of a tokenizer.json that it ignores."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ from train_case import write_corpus
 
 
 def check_ignored(folder):
-    """That of a trained model has been used with truncation and padding by Transformers."""
+    """The tokenizer of a trained model was used with truncation and padding by Transformers."""
     write_corpus(folder)
     tokenizer, text = folder / "T.json", folder / "docs"
     model, ids = folder / "run", {"data": b"The wheel turned, they'd say."}

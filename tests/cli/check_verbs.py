@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_verbs.py COUPLET: plan, tokenize and generate from end to end, on small inputs of their
-own: what they print and what they write. Wrong uses are in wrong.txt."""
+"""check_verbs.py COUPLET: plan, tokenize and generate from end to end, on their own small inputs: their printed lines
+and their files. Wrong uses are in wrong.txt."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ def fits(got, want):
     return math.isclose(got, want, rel_tol=1e-12)
 
 
-# The reference's dp are the devices that read data of their own: here all ranks do.
+# The reference's dp are the devices that read their own data. Here all ranks do.
 RENAMED = {
     "dp": "ranks",
     "ep": "expert_parallel",
@@ -37,7 +37,7 @@ SPEED = ("--flops-per-second", "4e14")
 
 
 def check_plan_of_ranks():
-    """Flags, figures that fit each other, and the sentences of training where ranks do not fit."""
+    """Checks flags, figures that agree with each other, and the sentences of training if ranks do not fit."""
     config = CONFIGS / "paper-15b.yaml"
     one = plan(config, *SPEED)
     many = plan(config, "--ranks", 32, "--expert-parallel", 8, *SPEED)
@@ -78,7 +78,7 @@ def check_plan_of_ranks():
 
 
 def check_plan_of_gpus():
-    """Checks what fits on which GPU, and the time out of the assumed rates by the formula of docs/scale.md."""
+    """Checks which models fit on which GPU, and the time from the assumed rates by the formula of docs/scale.md."""
     norms, large = ("--set", "train.recompute=norms"), ("--set", "data.batch_tokens=2949120")
     for name, gpu, words, most in (
         ("paper-3b", "h100", (), 8),
@@ -254,7 +254,7 @@ def show(folder, tokenizer, ids):
 
 
 def make_model(folder, tokenizer):
-    """The reference's small model with our tokenizer, as a Hugging Face directory."""
+    """Makes the reference's small model with our tokenizer, as a Hugging Face directory."""
     model = folder / "model"
     model.mkdir()
     for name in ("config.json", "model.safetensors"):
@@ -310,7 +310,7 @@ def generate(folder, tokenizer):
 
 
 def several(folder, words):
-    """--samples, --stop and --prompt-file."""
+    """Checks --samples, --stop and --prompt-file."""
     samples = output(*words, "--samples", 3, "--seed", 1)
     each = [f"--- sample {i} of 3, seed {i} ---\n".encode() + output(*words, "--seed", i) for i in (1, 2, 3)]
     equal(samples, b"\n".join(each), "--samples")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_wrong.py COUPLET: wrong uses of the verbs, the rows of wrong.txt, which tells its form."""
+"""check_wrong.py COUPLET: wrong uses of the verbs: the rows of wrong.txt, which describes their form."""
 
 import itertools
 import pathlib
@@ -16,7 +16,7 @@ ROOT = str(pathlib.Path().resolve())
 
 
 def rows(row, named):
-    """(words, sentence) of a row: once for every choice among its names."""
+    """Returns (words, sentence) of a row, once for every choice among its names."""
     _, words, parts = (row + " ").split(" | ", 2)
     names = [name for name in re.findall(r"\$([A-Z_]+)", words) if name in named]
     for chosen in itertools.product(*(named[name] for name in names)):
@@ -27,7 +27,7 @@ def rows(row, named):
 
 
 def everything(folder):
-    """Files and folders: one that a refused run leaves empty counts too."""
+    """Returns files and folders: a folder that a refused run leaves empty counts too."""
     return {**files_of(folder), **{f"{path.relative_to(folder)}/": b"" for path in folder.rglob("*") if path.is_dir()}}
 
 

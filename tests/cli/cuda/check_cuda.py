@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_cuda.py ON_HOST COUPLET: the program with the CUDA backend, whose kernels the emulation runs (tests/tensor/cuda):
-runs against those on the CPU, resumed, and what is made of them; devices and modules that are not there.
-ON_HOST has the module couplet-cuda.so beside it, COUPLET has none."""
+"""check_cuda.py ON_HOST COUPLET: the program with the CUDA backend, whose kernels are run by the emulation
+(tests/tensor/cuda): runs compared with runs on the CPU, resumed runs, and the files made of them; missing devices and
+modules. ON_HOST has the module couplet-cuda.so beside it, COUPLET lacks it."""
 
 import math
 import os
@@ -17,9 +17,9 @@ from inputs import metrics, read_json, tensors_of
 from program import COUPLET, capture, check, finish, good, near, output, says, scratch_folder, sets, wait_until
 from train_case import same_run, whole, write_corpus
 
-STEPS, SAVED = {"softmax": 60}, 2  # of a run, else 6; of a checkpoint
-KILLED = 3  # lines of a run that is killed
-LEAST_APART = 1e-6  # of two losses that are rounded in other places
+STEPS, SAVED = {"softmax": 60}, 2  # steps of a run, 6 unless named; the step of a checkpoint
+KILLED = 3  # number of lines after which a run is killed
+LEAST_APART = 1e-6  # relative, of two losses that are rounded in different places
 ALWAYS = (
     "train.warmup_steps=1",
     f"checkpoint.every={SAVED}",
@@ -41,7 +41,7 @@ VARIANTS = {
 
 
 def check_losses(one, other, name):
-    """Checks that the losses of a step are no further apart than sums in other orders; bf16 rounds the summands."""
+    """Checks that the losses of a step differ by no more than sums in other orders do. bf16 rounds the summands."""
     lines = metrics(one), metrics(other)
     check(len(lines[0]) == len(lines[1]) == steps_of(name), f"{name}: {[len(each) for each in lines]} lines")
     for a, b in list(zip(*lines))[:20]:
@@ -51,12 +51,12 @@ def check_losses(one, other, name):
 
 
 def apart(one, other):
-    """The farthest that two runs are from each other in a loss."""
+    """Returns the largest difference of two runs in a loss."""
     return max(abs(a["loss"] - b["loss"]) for a, b in zip(metrics(one), metrics(other)))
 
 
 def check_long(folder, words, cpu, gpu):
-    """60 steps: no further from the CPU than twice what its own instruction sets are from each other."""
+    """Runs 60 steps. The difference from the CPU is at most twice that between the CPU's own instruction sets."""
     low = folder / "softmax-v2"
     good(*words, "compute.device=cpu", "--out", low, env={**os.environ, "COUPLET_ISA": "v2"})
     most = 2 * max(apart(cpu, low), LEAST_APART)
@@ -82,7 +82,7 @@ def check_gradients(folder):
 
 
 def check_killed(words, run, whole_run):
-    """kill -9 in the middle of a run; it is resumed to the same bits."""
+    """Kills a run with kill -9. The resumed run has equal bits."""
     with subprocess.Popen(
         [COUPLET, *map(str, words), "compute.device=cuda", "--out", run],
         stdout=subprocess.DEVNULL,
@@ -120,7 +120,7 @@ def of(device):
 
 
 def check_reports(folder, run):
-    """Losses of a text and choices of experts, within rounding of the CPU's; the text that is drawn."""
+    """Compares losses of a text and choices of experts within rounding of the CPU's, and the generated text."""
     text = folder / "docs" / "two.jsonl"
     reports = {}
     for device in ("cpu", "cuda"):
@@ -137,7 +137,7 @@ def check_reports(folder, run):
 
 
 def check_refusals(folder, without):
-    """No module; a module of something else."""
+    """Checks the refusals of a missing module and of another library in its place."""
     words = ["train", folder / "c.yaml", "--out", folder / "refused", "--set"]
     place = folder / "moved"
     place.mkdir()

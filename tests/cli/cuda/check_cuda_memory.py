@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_cuda_memory.py ON_HOST: the memory of a GPU, as the emulation has it (tests/tensor/cuda/vendor_host.cpp): what
-`plan` says of it, what a run takes of it, and the sentences of what does not fit."""
+"""check_cuda_memory.py ON_HOST: the memory of a GPU in the emulation (tests/tensor/cuda/vendor_host.cpp): the figures
+of `plan`, the memory of a run, and the sentences when memory is too small."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ VARIANTS = {
 
 
 def of(folder, size, less=0):
-    """The environment in which the device has so many bytes, of which another program takes some."""
+    """Returns the environment in which the device has `size` bytes, of which another program uses `less`."""
     return {
         "env": os.environ
         | {"COUPLET_TEST_CUDA": f"bytes={size},less={less}", "COUPLET_TEST_CUDA_PEAK": str(folder / "peak")}
@@ -31,12 +31,12 @@ def of(folder, size, less=0):
 
 
 def needs_of(plan):
-    """Beyond what the device takes before the first tensor."""
+    """Returns the needs beyond the bytes that the device takes before the first tensor."""
     return plan["bytes"]["total"] - plan["bytes"]["device"]
 
 
 def check_run(folder, name, settings):
-    """A device with as much memory as the plan says is enough, and nearly all of it is used."""
+    """A device with the planned memory is enough, and nearly all of it is used."""
     words = [folder / "c.yaml", *sets(*SHAPE, *settings, "model.vocab_size=384")]
     plan = in_json("plan", *words)
     needs = needs_of(plan)
@@ -51,7 +51,7 @@ def check_run(folder, name, settings):
 
 
 def check_refusals(folder):
-    """Before the first step, by name and numbers, with the setting that helps; nothing is written."""
+    """Checks refusals before the first step: name, numbers and the setting that helps. No file is written."""
     words = [folder / "c.yaml", *sets(*SHAPE, "compute.dtype=f32", "model.vocab_size=384", "train.micro_batch=8")]
     eight, two = (needs_of(in_json("plan", *words, *sets(f"train.micro_batch={n}"))) for n in (8, 2))
     run = folder / "refused"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_cuda_refusals.py ON_HOST COUPLET CUBLASLT: what the program says where a GPU cannot be used, and after failures
-of a GPU in mid-run; what a run records of a GPU, and runs that go on on another device. ON_HOST has the emulated module
-beside it, COUPLET has none, but those of MPI; CUBLASLT stands in for NVIDIA's library."""
+"""check_cuda_refusals.py ON_HOST COUPLET CUBLASLT: messages of the program when a GPU cannot be used, and after
+failures of a GPU during a run; the record of a GPU in a run, and runs that are resumed on another device. ON_HOST has
+the emulated module beside it, COUPLET has only the modules of MPI. CUBLASLT stands in for NVIDIA's library."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ SETTINGS = sets(
     f"train.steps={STEPS}",
     *("checkpoint.every=1 checkpoint.keep=20 eval.every=1 log.every=1 data.batch_tokens=32 data.seq_len=8").split(),
 )
-FOUND = {  # of the machine: what is said
+FOUND = {  # property of the machine: message
     "driver=0": "no driver for NVIDIA GPUs here (libcuda.so.1 is missing)",
     "driver=12040": "too old: it knows CUDA 12.4, and 13.0 is needed",
     "count=0": "there is no NVIDIA GPU here",
@@ -31,7 +31,7 @@ FOUND = {  # of the machine: what is said
 
 
 def on(machine, **more):
-    """The emulation as another machine."""
+    """Returns the environment in which the emulation is another machine."""
     return {"env": os.environ | {"COUPLET_TEST_CUDA": machine} | more}
 
 
@@ -51,7 +51,7 @@ def check_found(folder):
     good(*train(folder, "alone"), *sets("compute.device=auto", "train.steps=1"), **on("driver=0"))
     made = read_json(folder / "alone/start.json")["made_with"]
     check(made["device"] == "cpu" and "libraries" not in made, f"auto without a GPU: {made}")
-    for machine, part in FOUND.items():  # a GPU that cannot be used is told of; one that is not there is not
+    for machine, part in FOUND.items():  # a GPU that cannot be used is reported; a missing GPU is not
         command = (*train(folder, "auto"), *sets("compute.device=auto", "train.steps=1"))
         for said in good(*command, "--dry-run", **on(machine)), good(*command, **on(machine)):
             told = "no GPU is used: compute.device is auto, but " in said and part in said
@@ -64,7 +64,7 @@ def version_of(run):
 
 
 def check_cublaslt(folder, library):
-    """Checks where cuBLASLt is looked for, and the refusal of an old one. The program and its module, moved, have
+    """Checks where cuBLASLt is looked for, and the refusal of an old version. The program and its module, moved, have
     packages beside them."""
     place = folder / "site-packages/couplet"
     place.mkdir(parents=True)
@@ -125,7 +125,7 @@ def check_ranks(folder, without):
 
 
 def check_memory(folder):
-    """Each piece of memory that training takes, in turn, is not to be had."""
+    """Fails each allocation of training in turn."""
     for take in range(1, 100):
         _, err, code = run(*train(folder, f"take-{take}"), "--set", "train.steps=1", **on(f"take={take}"))
         if code == 0:
@@ -140,8 +140,8 @@ def check_memory(folder):
 
 
 def check_failed(folder, unbroken, machine, part):
-    """A run that ends in its n-th kernel: nothing of that step is written, and the run goes on in the same bits. Gives
-    whether it failed."""
+    """Ends a run in its n-th kernel: no result of that step is written, and the resumed run has equal bits. Returns
+    whether the run failed."""
     broken = folder / "broken"
     _, err, code = run(*train(folder, "broken"), **on(machine))
     last = err.splitlines()[-1]
@@ -149,7 +149,7 @@ def check_failed(folder, unbroken, machine, part):
         shutil.rmtree(broken)
         return False
     check(code == 1 and part in last, f"{machine}: {code}, {last}")
-    if not (broken / "metrics.jsonl").exists():  # before the run was begun
+    if not (broken / "metrics.jsonl").exists():  # the run had not begun
         check(not (broken / "start.json").exists() and not litter(broken), f"{machine}: left over")
         shutil.rmtree(broken, ignore_errors=True)
         return True
@@ -182,7 +182,7 @@ def check_mid_run(folder):
 
 
 def check_other_verbs(folder):
-    """Nothing is written, or said, after a failure; each names what is borrowed, once."""
+    """After a failure no result is written or printed. Each failure names the borrowed part once."""
     model, docs, device = folder / "unbroken", folder / "few.jsonl", SETTINGS[:2]
     docs.write_text("".join((folder / "docs/two.jsonl").read_text().splitlines(True)[:2]))
     verbs = {
@@ -206,7 +206,7 @@ def check_other_verbs(folder):
 
 
 def check_tasks(folder):
-    """Answers to one task, and the likeliest text, as on the CPU."""
+    """Compares answers to one task, and the likeliest text, with the CPU's."""
     results, texts = [], []
     for device in ("cpu", "cuda"):
         out, where = folder / f"task-{device}.json", sets(f"compute.device={device}")
@@ -221,7 +221,7 @@ def check_tasks(folder):
 
 
 def near_everywhere(got, want, what):
-    """Numbers within 1e-4 of each other; times and devices apart."""
+    """Compares numbers within 1e-4 of each other, except times and devices."""
     if isinstance(want, dict):
         for key, value in want.items():
             if key not in ("made_with", "seconds", "tokens_per_s", "device", "settings"):
@@ -239,7 +239,7 @@ def near_everywhere(got, want, what):
 
 
 def check_made_with(folder):
-    """Another driver is a warning with both; the algorithms lie in the run."""
+    """Another driver gives a warning with both versions. The algorithms are recorded in the run."""
     made = folder / "made"
     good(*train(folder, "made"), "--set", "train.steps=1")
     check(version_of(made) == "CUDA driver 13.0, cuBLASLt 13.0.0", version_of(made))
@@ -254,7 +254,7 @@ def check_made_with(folder):
 
 
 def check_devices(folder):
-    """A run of one device goes on on the other, and back, to the losses of a run on one."""
+    """A run of one device is resumed on the other, and back, with the losses of a run on one device."""
     there = copy_of(folder / "unbroken", "turns")
     for step, device, was, now in ((1, "cpu", "cuda:0 host", "cpu"), (2, "cuda", "cpu", "cuda:0 host")):
         go_back(there, step)
