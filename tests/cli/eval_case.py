@@ -1,6 +1,6 @@
-"""eval_case.py: shared by tests of couplet eval: names the tiny checkpoint and the rows of the references, and
-reads results back. With the argument `further` the references are those of the larger data, and nothing is tested
-where these are not there."""
+"""eval_case.py: shared by tests of couplet eval: names the tiny checkpoint and the rows of the references, and reads
+results back. With the argument `further` the references are those of the larger data, and no test runs where they are
+missing."""
 
 import os
 import pathlib

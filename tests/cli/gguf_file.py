@@ -1,4 +1,4 @@
-"""gguf_file.py: a GGUF file as the specification has it: metadata, and the tensors as numbers."""
+"""gguf_file.py: a GGUF file by the specification: metadata, and the tensors as numbers."""
 
 import array
 import math
@@ -11,7 +11,7 @@ BLOCKS = {"F32": (1, 4), "F16": (1, 2), "Q8_0": (32, 34), "BF16": (1, 2)}
 
 
 class Gguf:
-    """metadata: key -> value; tensors: name -> (type, shape outermost first, bytes)."""
+    """A GGUF file. metadata: key -> value; tensors: name -> (type, shape outermost first, bytes)."""
 
     def __init__(self, path):
         self.raw, self.at = path.read_bytes(), 4

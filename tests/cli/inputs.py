@@ -62,7 +62,7 @@ def read_json(path):
 
 
 def write_documents(folder, count=40, length=60):
-    """Writes two sources of invented words, the same in every test."""
+    """Writes two sources of invented words, equal in every test."""
     numbers = random.Random(1)
     words = ["".join(numbers.choice("abcdefghij") for _ in range(numbers.randint(2, 6))) for _ in range(60)]
     folder.mkdir()
@@ -104,7 +104,7 @@ def tensors_of(path):
 
 
 def write_floats(path, tensors, dtype="F32"):
-    """Writes name -> (shape, numbers); BF16 cuts the low half off."""
+    """Writes name -> (shape, numbers). BF16 cuts the low half off."""
 
     def pack(numbers):
         raw = array.array("f", numbers).tobytes()
@@ -117,7 +117,7 @@ def write_floats(path, tensors, dtype="F32"):
 
 
 def files_of(folder):
-    """Returns name -> bytes, or where a link leads, of everything in a folder, in folders within too."""
+    """Returns name -> bytes, or the target of a link, of all entries of a folder and of folders within."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -129,18 +129,18 @@ def files_of(folder):
 
 
 def different(a, b):
-    """Returns the names of what differs between two results of `files_of`."""
+    """Returns the names of the files that differ between two results of `files_of`."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
 def keep_record(out, kept):
-    """Gives the record of an evaluation into `out` a second name, which outlives its first one."""
+    """Gives the record of an evaluation into `out` a second name, which outlives its first name."""
     kept.touch()
     pathlib.Path(f"{out}.partial").hardlink_to(kept)
 
 
 def page_data(page):
-    """Returns what a page holds for its scripts: the report, and what it was made of."""
+    """Returns the data that a page holds for its scripts: the report, and the data of which it was made."""
     return json.loads(re.search(r'id="couplet-data">(.*?)</script>', page.read_text(), re.S)[1])
 
 

@@ -1,5 +1,5 @@
-"""losses.py: checks the total that a configuration makes of the losses, as a line of metrics.jsonl, the tensors of
-couplet grad and the line that it prints give them. Computes the first step of a run with couplet grad."""
+"""losses.py: checks the total that a configuration makes of the losses, in a line of metrics.jsonl, in the tensors of
+couplet grad and in the line that it prints. Computes the first step of a run with couplet grad."""
 
 import json
 import math
@@ -8,8 +8,8 @@ import re
 from inputs import tensors_of, write_floats
 from program import check, good, near, sets
 
-ROUNDING = 1e-6  # of the total: losses are written as F32, or with nine digits, or six decimals
-STEP = 1e-5  # of each loss of a step: sums in another order
+ROUNDING = 1e-6  # relative, of the total: losses are written as F32, or with nine digits, or six decimals
+STEP = 1e-5  # relative, of each loss of a step: sums in another order
 
 
 # ---- the total ----
@@ -60,7 +60,7 @@ def check_total(losses, weights, what):
 
 
 def erc(M, alpha):
-    """The coupling loss of a matrix, a list of rows."""
+    """Returns the coupling loss of a matrix, a list of rows."""
     n = len(M)
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     return math.fsum(max(M[i][j] - alpha * M[i][i], 0) + max(M[j][i] - alpha * M[i][i], 0) for i, j in pairs) / n**2
@@ -99,7 +99,8 @@ def philox(block, step, layer):
 
 
 def write_noise(path, eps, width, step, draw):
-    """Writes delta.{l} [n, width] of that step and draw, within 1 +- eps; eps: a list for every layer."""
+    """Writes delta.{l} [n, width] of that step and draw, within 1 +- eps. `eps` is a list with a number for every
+    layer."""
     deltas = {}
     for layer, bounds in enumerate(eps):
         first = draw * len(bounds) * width
@@ -133,8 +134,8 @@ def mean_of(parts):
 
 
 def first_step(start, rows, micro, out, settings, draws=1, noise=True):
-    """Returns losses and gradient norm of the first step over these rows, `micro` at once, from a run that
-    holds the weights at its start."""
+    """Returns losses and gradient norm of the first step over these rows, `micro` at once, from a run that holds the
+    initial weights."""
     weights = weights_of_run(start)
     parts = [rows[i : i + micro] for i in range(0, len(rows), micro)]
     clean = grad(start, parts[0], out, *settings)

@@ -1,5 +1,5 @@
-"""program.py: shared by all end-to-end tests: runs the program that is tested (the first argument), checks what
-must hold of each of its answers, and collects sentences about what is wrong."""
+"""program.py: shared by all end-to-end tests: runs the tested program (the first argument), checks rules that hold for
+every answer, and collects sentences about faults."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ import tempfile
 import time
 
 COUPLET = os.path.abspath(sys.argv[1]) if sys.argv[1:] else None
-SHOWN, SHOWN_CHARACTERS = 100, 2000  # sentences about what is wrong, and characters of a value in one
+SHOWN, SHOWN_CHARACTERS = 100, 2000  # number of sentences about faults, and characters of a value in a sentence
 wrong = []
 
 
@@ -38,7 +38,7 @@ def near(got, want, relative, what):
 
 
 def same(want, got, where, fits, skipped=()):
-    """Checks that `got` has all that is wanted: numbers with a point as `fits` tells, others exactly."""
+    """Checks that `got` has all members of `want`: numbers with a point by `fits`, others exactly."""
     for key, value in want.items():
         if isinstance(value, dict):
             same(value, got.get(key, {}), f"{where}.{key}", fits, skipped)
@@ -49,7 +49,7 @@ def same(want, got, where, fits, skipped=()):
 
 
 class Tried:
-    """Something that is tried. `wrong`: sentences about what is wrong with it."""
+    """A tested object. `wrong`: sentences about its faults."""
 
     def check(self, truth, what):
         if not truth:
@@ -57,7 +57,7 @@ class Tried:
 
 
 def markdown(head, rows):
-    """A table; `head` and `rows` are lists of cells."""
+    """Returns a table; `head` and `rows` are lists of cells."""
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
@@ -66,7 +66,7 @@ def count_wrong(tried):
 
 
 def finish():
-    """Prints what is wrong. Returns whether anything is."""
+    """Prints the faults. Returns whether there are any."""
     for sentence in wrong[:SHOWN]:
         print(sentence)
     if wrong:
@@ -97,7 +97,7 @@ def capture(command, **how):
 
 
 def split(words):
-    """Returns the words of a command. The first may be several, as a shell reads them: "train c.yaml --out R"."""
+    """Returns the words of a command. The first may be several, separated as in a shell: "train c.yaml --out R"."""
     return [*shlex.split(str(words[0])), *map(str, words[1:])] if words else []
 
 
@@ -110,8 +110,8 @@ def sets(*settings):
 
 
 def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
-    """Returns output, error and exit code: 0, or 1 or 2 behind a sentence, and no word of a sanitizer.
-    `limit_blocks`: the largest size of a file in KiB."""
+    """Returns output, error and exit code. The code is 0, or 1 or 2 after a sentence, and the error has no word of a
+    sanitizer. `limit_blocks`: the largest size of a file in KiB."""
     command = [COUPLET, *split(words)]
     if limit_blocks is not None:
         command = ["bash", "-c", f'ulimit -f {limit_blocks}; exec "$@"', "-", *command]
@@ -129,7 +129,7 @@ def run_bytes(*words, data=None, limit_blocks=None, seconds=300, **how):
 
 
 def run(*words, **how):
-    """Returns what run_bytes does, as text."""
+    """Returns the result of run_bytes, as text."""
     out, err, code = run_bytes(*words, **how)
     return out.decode(errors="replace"), err.decode(errors="replace"), code
 
@@ -153,7 +153,7 @@ def output(*words, **how):
 
 
 def in_json(*words, **how):
-    """Returns what a verb prints with --json -."""
+    """Returns the output of a verb with --json -."""
     out, _ = apart(*words, "--json", "-", **how)
     return json.loads(out) if out else {}
 

@@ -1,5 +1,5 @@
-"""ranks_case.py: shared by tests of training over ranks: starts runs under mpirun, finds their processes, and reads
-what such a run has written."""
+"""ranks_case.py: shared by tests of training over ranks: starts runs under mpirun, finds their processes, and reads the
+files of such a run."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from program import COUPLET, check, equal, wait_until
 
 LIBRARIES = [library for library in mpi.LIBRARIES if mpi.is_here(library, os.path.dirname(COUPLET))]
 RANK = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
-MARK = "COUPLET_TEST_RANKS"  # in the environment of all that a test has started
+MARK = "COUPLET_TEST_RANKS"  # set in the environment of every process that a test starts
 LIMIT_SECONDS = 60
 
 
@@ -94,8 +94,8 @@ class Ranks:
             os.kill(process, number)
 
     def end(self, limit=LIMIT_SECONDS):
-        """Waits for all; gives (exit code, all that was said). They must have ended within `limit` seconds of
-        the start or the last signal."""
+        """Waits for all processes. Returns (exit code, all output). They must have ended within `limit` seconds of the
+        start or the last signal."""
         try:
             out, err = self.process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -118,7 +118,7 @@ def sentences(said):
 
 
 def good(library, ranks, *words, **how):
-    """Returns what a success says."""
+    """Returns the output of a success."""
     job = Ranks(library, ranks, *words, **how)
     code, said = job.end()
     check(code == 0 and not sentences(said), f"{job.name}: exit {code}: {said[-2000:]}")
@@ -126,8 +126,8 @@ def good(library, ranks, *words, **how):
 
 
 def bad(code, parts, job):
-    """A failure: this exit code, one sentence that has all the parts. MPICH's launcher has a code of its own, 255, where a
-    rank ends while it still answers the rank's first question."""
+    """Checks a failure: this exit code, and one sentence that has all the parts. MPICH's launcher has its own code,
+    255, if a rank ends while the launcher still answers the rank's first question."""
     got, said = job.end()
     found = sentences(said)
     was_early = got == 255 and "HYDU_sock_write" in said and "Broken pipe" in said

@@ -33,7 +33,7 @@ def link_last(run, target):
 
 
 def go_back(run, step):
-    """Makes the run what it was when it had saved this step, but for its lines. Returns it."""
+    """Sets the run back to the step when it had saved `step`, except for its lines. Returns it."""
     for path in run.glob("step-*"):
         if path.name > f"step-{step:06d}":
             shutil.rmtree(path)
@@ -46,7 +46,7 @@ def checkpoints(folder):
 
 
 def without_settings(files):
-    """Returns the files of a checkpoint but for its settings and the check sum that covers them."""
+    """Returns the files of a checkpoint without its settings and the check sum that covers them."""
     state = json.loads(files["state.json"])
     del state["settings"]
     return {name: content for name, content in files.items() if name not in ("state.json", "checksums.json")} | {
@@ -72,6 +72,6 @@ def same_run(a, b, what, same_settings=True):
 
 
 def whole(folder, what):
-    """Checks that nothing half-written is left, and that `last` leads to a checkpoint that verifies."""
+    """Checks that no half-written file is left, and that `last` leads to a checkpoint that verifies."""
     check(not litter(folder), f"{what}: left over: {litter(folder)}")
     check((folder / "last" / "checksums.json").exists(), f"{what}: `last` leads nowhere")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""check_eval.py COUPLET [further] [--all]: couplet eval against what the reference programs gave, question by
-question: ids, hashes of prompts, log-likelihoods, token counts, predictions, texts, answers, totals;
-a stop in the middle; what is refused. Without --all of most references the first rows
-alone, and of generated tasks few tokens' worth of them, since the program may be built with
-sanitizers; a few are asked whole, with their totals; of BBH, MMLU-Pro
-and MATH a few rows."""
+"""check_eval.py COUPLET [further] [--all]: compares couplet eval with the results of the reference programs, question
+by question: ids, hashes of prompts, log-likelihoods, token counts, predictions, texts, answers, totals. Also checks a
+stop in the middle, and refusals.
+
+Without --all it takes only the first rows of most references, and few tokens of generated tasks, since the program may
+be built with sanitizers. A few references are taken whole, with their totals. Of BBH, MMLU-Pro and MATH it takes a few
+rows."""
 
 import gzip
 import json
@@ -20,13 +21,13 @@ from eval_case import ALL, FURTHER, GOLDEN, close, evaluate, refused, run
 from inputs import _resolve, page_data, read_json
 from program import COUPLET, check, equal, finish, says, scratch_folder, wait_until
 
-NEAR = 5e-3  # two scores so close may be told apart either way
+NEAR = 5e-3  # scores closer than this may be ordered either way
 WHOLE = set(
     (
         "harness/copa harness/agieval harness/arc_challenge harness/triviaqa.0shot "
         "inloop/arc_challenge inloop/boolq inloop/hellaswag inloop/openbookqa inloop/sciq"
     ).split()
-)  # with their totals, also without --all
+)  # these are compared with their totals, also without --all
 
 
 # ---- against the references ----
@@ -53,7 +54,7 @@ def check_scores(where, ours, theirs):
 
 
 def tied(theirs, metric):
-    """The options whose score is so close to the best that rounding decides between them."""
+    """Returns the options whose score is so close to the best that rounding decides between them."""
     lengths = theirs.get("chars", [1] * len(theirs["loglik"]))
     scores = [
         value / {"acc": 1, "len_norm": length - 1}.get(metric, length)
@@ -78,8 +79,8 @@ def check_text(where, ours, theirs):
 
 
 def check_numbers(name, ours, theirs, near):
-    """Losses always; what depends on predictions only where no near tie (`near`: metric to number of
-    questions) may move it, or, of one plain share, by as many questions as are near ties."""
+    """Compares losses always. Figures of predictions are compared only where no near tie (`near`: metric to number of
+    questions) may change them. A single plain share may differ by the number of near ties."""
     for key, value in theirs.items():
         if key.startswith("math_verify"):
             continue
@@ -102,7 +103,7 @@ def check_totals(name, ours, theirs):
 
 
 def near_ties(theirs):
-    """Metric to how many questions have other options so close to the best that either may win."""
+    """Returns metric -> number of questions whose other options are so close to the best that either may win."""
     ranked = [sample for sample in theirs["samples"] if "pred" in sample]
     near = {
         metric: sum(len(tied(sample, metric)) > 1 for sample in ranked)
@@ -120,7 +121,7 @@ def check_reference(path, folder):
     whole = ALL or name in WHOLE
     limit = settings["limit"] if whole else 1 if generated else min(4, settings["limit"])
     if not whole and generated and settings["limit"] < 4:
-        return  # a question of every subject: minutes
+        return  # a question of every subject takes minutes
     result = evaluate(folder / f"{name.replace('/', '-')}.json", GOLDEN / "model", *options_of(settings, limit))
     if result is None:
         return
@@ -158,7 +159,7 @@ def slug(words):
 
 
 def part_of(folder, task, subjects):
-    """The golden rows of some subjects alone, beside what stands before their questions."""
+    """Returns a folder with the golden rows of some subjects alone, and the rows that precede their questions."""
     data = folder / "parts" / task
     data.mkdir(parents=True)
     for path in (GOLDEN / "data" / task).iterdir():
@@ -176,7 +177,8 @@ def part_of(folder, task, subjects):
 
 
 def check_part(folder, task):
-    """From prompt to mark; where fewer tokens are generated than theirs, the text is a part of theirs."""
+    """Compares everything from prompt to mark. If fewer tokens are generated than in the reference, the text is a part
+    of the reference's."""
     subjects, tokens = PARTS[task]
     with gzip.open(GOLDEN / f"harness/{task}.json.gz") as file:
         theirs = next(iter(json.load(file)["results"].values()))
@@ -208,7 +210,7 @@ def check_part(folder, task):
 
 
 def check_same(again, first):
-    """Compares two results: questions that are asked together with others differ by rounding."""
+    """Compares two results: questions that are put together with others differ by rounding."""
     for task, one in first.items():
         for sample, other in zip(one["samples"], again[task]["samples"], strict=True):
             equal((sample["id"], sample["sha256"]), (other["id"], other["sha256"]), "going on")
@@ -220,7 +222,8 @@ def check_same(again, first):
 
 
 def stop(words, there):
-    """Begins an evaluation, and sends SIGINT when `there(its pid)` is true; its exit code and what it said."""
+    """Begins an evaluation, and sends SIGINT when `there(its pid)` is true. Returns its exit code and its standard
+    error."""
     begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_until(lambda: there(begun.pid), begun, 300)
     begun.send_signal(signal.SIGINT)
@@ -244,8 +247,8 @@ def check_stopped_text(folder):
 
 
 def check_stopped(folder):
-    """Stopped by SIGINT in its second task, it says what is kept; the first one is not asked again. Other rows
-    are refused."""
+    """An evaluation that SIGINT stops in its second task reports the kept answers, and the first task is not repeated.
+    Other rows are refused."""
     data = folder / "rows"
     (data / "arc_challenge").mkdir(parents=True)
     rows = (GOLDEN / "data/arc_challenge/ARC-Challenge-Test.jsonl").read_text().splitlines()[:3]
@@ -307,7 +310,7 @@ def check_refusals(folder):
 
 
 def large_tokenizer(folder):
-    """One that has an id beyond the model's vocabulary."""
+    """Writes a tokenizer that has an id beyond the model's vocabulary."""
     tokenizer = read_json(GOLDEN / "model/tokenizer.json")
     switches = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer["added_tokens"].append({"id": 4096, "content": "<|far|>", "special": True} | switches)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""check_eval_forms.py COUPLET: what can be asked of couplet eval: which flags go with which of its
-forms; --text, against what a task of one's own (--task-file) says of the
-same tokens."""
+"""check_eval_forms.py COUPLET: the forms of couplet eval and the flags that each accepts. Compares --text with the
+results of a user's task (--task-file) on equal tokens."""
 
 import json
 import math
@@ -19,7 +18,7 @@ COPA = ["--tasks", "copa", "--data", DATA, "--limit", 2]
 
 
 def check_progress():
-    """In a pipe each task is a line: how many are answered, how fast, and the time that is left."""
+    """In a pipe each task has a line: the number of answers, the speed, and the remaining time."""
     told = run(MODEL, "--tasks", "copa,hellaswag", *COPA[2:])[1]
     lines = [line for line in told.splitlines() if " questions  " in line]
     check(
@@ -31,7 +30,7 @@ def check_progress():
 
 
 def check_read(folder):
-    """Checks that no file that is read is written over, even if it looks like results."""
+    """Checks that no input file is overwritten, even if it looks like results."""
     kept = folder / "kept"
     kept.mkdir()
     text, link = kept / "a.txt", folder / "link.json"
@@ -51,7 +50,7 @@ def check_read(folder):
 
 
 def check_moved(folder):
-    """The program without the folders that come with it."""
+    """Runs the program without the folders that come with it."""
     program = folder / "bin/couplet"
     program.parent.mkdir()
     shutil.copy(COUPLET, program)
@@ -76,8 +75,8 @@ def check_moved(folder):
 
 
 def check_contexts(folder):
-    """On a model made for 64 tokens the window of olmes is its context, and what is longer is cut and
-    counted; that of inloop stays 2048, and what is longer than the context is counted."""
+    """Checks a model made for 64 tokens. The window of olmes is its context, and longer texts are cut and counted. The
+    window of inloop stays 2048, and texts longer than the context are counted."""
     short = folder / "short"
     short.mkdir()
     for path in MODEL.iterdir():
@@ -100,7 +99,7 @@ def check_contexts(folder):
 
 
 def check_ids(folder):
-    """An end-of-text id that the model has not is told, with tasks and with --text."""
+    """An end-of-text id that the model lacks is reported, with tasks and with --text."""
     other = folder / "other-eos"
     other.mkdir()
     for path in MODEL.iterdir():
@@ -127,7 +126,7 @@ profiles:
 
 
 def ends(folder, *rows):
-    """ln p of an end behind what stands before it, by a task of one option; "" is end-of-text."""
+    """Returns ln p of an end after the text before it, by a task of one option. "" is end-of-text."""
     (folder / "ends.yaml").write_text(ENDS)
     (folder / "ends.jsonl").write_text(
         "".join(json.dumps({"before": before, "end": end}) + "\n" for before, end in rows)
@@ -140,7 +139,7 @@ def ends(folder, *rows):
 
 
 def nll_of(folder, text, *words):
-    """Returns the figures of the text, the one source there is."""
+    """Returns the figures of the text, which is the only source."""
     path = folder / "nll.txt"
     path.write_text(text)
     sources = evaluate(folder / "nll.json", MODEL, "--text", path, *words, "--overwrite")["sources"]
@@ -150,8 +149,8 @@ def nll_of(folder, text, *words):
 
 
 def check_windows(folder):
-    """Six words, a token each, in windows of five: the first is predicted from end-of-text, the last
-    from the one before it, or with a stride from all that the window holds."""
+    """Six words, a token each, in windows of five. The first is predicted from end-of-text, the last from the one
+    before it, or with a stride from all tokens in the window."""
     words = "one two three four five six"
     whole, first, apart, behind = ends(folder, ("", words), ("", words[:-4]), (" five", " six"), (words[:-4], " six"))
     one = nll_of(folder, words, "--window", 6)
@@ -168,7 +167,7 @@ def check_windows(folder):
 
 
 def check_sources(folder):
-    """A file named itself is a source, called as it is there; files of a folder are their folder."""
+    """A file that is named itself is a source of its given name. The source of files in a folder is the folder."""
     (folder / "web").mkdir()
     for name in ("web/a.txt", "web/b.txt", "c.md"):
         (folder / name).write_text(f"The text of {name}, which is short.")
@@ -190,7 +189,7 @@ def check_sources(folder):
 
 
 def check_ill_formed(folder):
-    """Bytes that are no UTF-8 are told, with their file."""
+    """Invalid UTF-8 is reported with its file."""
     path = folder / "ill.txt"
     path.write_bytes(b"A \xff text, and \xe2\x82 half of a sign.")
     out, told, code = run(MODEL, "--text", path)

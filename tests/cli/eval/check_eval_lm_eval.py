@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_eval_lm_eval.py COUPLET: couplet.export lm-eval: every member of the results file and every line of the samples
-files against the program's JSON that they are made of, and against the formulas of lm-evaluation-harness; which names are
-theirs; what is refused."""
+"""check_eval_lm_eval.py COUPLET: couplet.export lm-eval: compares every member of the results file and every line of
+the samples files with the program's JSON, and with the formulas of lm-evaluation-harness. Checks which names are those
+of lm-evaluation-harness, and refusals."""
 
 import datetime
 import hashlib
@@ -25,7 +25,7 @@ SUBJECTS = ("anatomy", "astronomy", "world_religions")
 
 
 def make_data(folder):
-    """The rows of the references, of MMLU three subjects."""
+    """Links the rows of the references, and three subjects of MMLU."""
     data = folder / "data"
     data.mkdir()
     for name in ("arc_challenge", "gsm8k", "math", "triviaqa", "agieval", "mmlu_pro", "bbh", "winogrande", "olmes"):
@@ -39,7 +39,7 @@ def make_data(folder):
 
 
 def export(*words):
-    """(what is printed, exit code) of couplet.export lm-eval, which needs the standard library alone."""
+    """Returns (output, exit code) of couplet.export lm-eval, which needs the standard library alone."""
     python = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     command = [sys.executable, "-m", "couplet.export", "lm-eval", *map(str, words)]
     done = capture(command, env=python)
@@ -47,7 +47,7 @@ def export(*words):
 
 
 def both(folder, *words):
-    """Our JSON, and theirs made of it."""
+    """Returns our JSON, and lm-eval's results made of it."""
     folder.mkdir()
     own = folder / "own.json"
     _, err, code = run(MODEL, *words, "--samples", "--json", own)
@@ -75,7 +75,7 @@ def is_near(got, want):
 
 
 def mean_error(values):
-    """The standard error of their mean_stderr."""
+    """Returns the standard error of lm-eval's mean_stderr."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else "N/A"
 
 
@@ -103,13 +103,13 @@ def leaves(theirs, group):
 
 
 def pooled(errors, sizes):
-    """Their pooled_sample_stderr."""
+    """Returns lm-eval's pooled_sample_stderr."""
     variance = sum((n - 1) * e * e * n for n, e in zip(sizes, errors)) / (sum(sizes) - len(sizes))
     return math.sqrt(variance / sum(sizes))
 
 
 def check_group(theirs, group):
-    """Means over the tasks below it, weighted by their questions."""
+    """A group has the means over its tasks, weighted by their questions."""
     result = theirs["results"][group]
     check(theirs["groups"][group] == result, f"{group}: groups and results differ")
     for key in result:
@@ -218,7 +218,7 @@ def check_run(theirs, data):
 
 
 def check_harness(folder, data):
-    """Profile harness: names of tasks, groups, metrics and filters are theirs, where the figures are."""
+    """Profile harness: the names of tasks, groups, metrics and filters are lm-eval's if the figures are."""
     words = (
         "--tasks arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro --profile harness "
         f"--data {data} --limit 2 --max-gen-toks 4"
@@ -267,7 +267,8 @@ def check_harness(folder, data):
 
 
 def check_inloop(folder, data):
-    """Other profiles are in the names. Several prompts a question: no errors. The mean of groups is ours."""
+    """Other profiles are in the names. With several prompts a question there are no errors. The mean of groups is
+    ours."""
     own, theirs = both(
         folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data, "--limit", 2
     )
@@ -297,7 +298,7 @@ def check_inloop(folder, data):
 
 
 def check_olmes(folder, data):
-    """Both forms, and no better one of them; the plain mean over subjects."""
+    """Both forms are exported, and no better form of the two. The mean over subjects is plain."""
     own, theirs = both(
         folder / "olmes", "--tasks", "winogrande,mmlu", "--profile", "olmes", "--data", data, "--limit", 2
     )
@@ -315,7 +316,7 @@ def check_olmes(folder, data):
 
 
 def check_files(folder, data):
-    """Without samples there is the results file alone; the files of an earlier export are replaced."""
+    """Without samples only the results file is written. The files of an earlier export are replaced."""
     words = [MODEL, "--tasks", "arc_challenge", "--data", data, "--limit", 1]
     own = folder / "own.json"
     _, err, code = run(*words, "--json", own)

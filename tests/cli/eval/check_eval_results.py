@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_eval_results.py COUPLET: what couplet eval makes of several tasks: the better of two forms, the
-averages of the paper's sets, tasks of one's own beside built-in ones; and a record that is damaged."""
+"""check_eval_results.py COUPLET: results of couplet eval for several tasks: the better of two forms, the averages of
+the paper's sets, a user's tasks beside built-in ones, and a damaged record."""
 
 import pathlib
 import re
@@ -16,7 +16,7 @@ MODEL, DATA = GOLDEN / "model", GOLDEN / "data"
 
 
 def rows_of(table):
-    """The first words of a table's lines."""
+    """Returns the first words of a table's lines."""
     return [line.split()[0] for line in table.splitlines() if line.strip()]
 
 
@@ -28,7 +28,7 @@ def headline(result):
 
 
 def check_forms(folder):
-    """A profile of two forms: each is asked, and the better one counts, whichever it is."""
+    """Both forms of a profile of two forms are asked, and the better form counts, whichever it is."""
     results = evaluate(
         folder / "forms.json", f"{MODEL} --tasks arc_challenge,winogrande,boolq --profile olmes --data {DATA} --limit 6"
     )["results"]
@@ -57,7 +57,7 @@ def copy_first(to, path, lines):
 
 
 def small_data(folder):
-    """One question of every task, one subject of those that have subjects."""
+    """Writes one question of every task, and of one subject for tasks with subjects."""
     data = folder / "small"
     data.mkdir()
     for name in (
@@ -90,8 +90,8 @@ def mean_of(results, keys):
 
 
 def check_averages(folder):
-    """The mean over a set's tasks, in table and JSON, where all of them were asked as they are by
-    default, and otherwise nowhere."""
+    """The mean over a set's tasks is in table and JSON if all tasks were evaluated in their default form, and otherwise
+    in neither."""
     data = small_data(folder)
     whole, out = ask(data, "all")
     results, averages = whole["results"], whole["averages"]
@@ -136,8 +136,8 @@ profiles:
 
 
 def check_documented(folder):
-    """The examples of docs/tasks.md are tasks: the first with its rows, the second beside the built-in one of the
-    same name."""
+    """The examples of docs/tasks.md are tasks: the first with its rows, the second beside the built-in task of its
+    name."""
     page = pathlib.Path("docs/tasks.md").read_text()
     task, rows = folder / "documented.yaml", folder / "documented"
     rows.mkdir()
@@ -180,8 +180,8 @@ def check_own(folder):
 
 
 def check_damaged(folder):
-    """A line in the middle that holds no answered question is told; the end of the file alone may be
-    cut. --overwrite begins anew."""
+    """A line in the middle without an answered question is reported. Only the end of the file may be cut. --overwrite
+    begins anew."""
     words = [MODEL, "--tasks", "copa", "--data", DATA, "--limit", 4, "--samples"]
     kept = folder / "kept"
     keep_record(folder / "first.json", kept)

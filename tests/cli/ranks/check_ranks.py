@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_ranks.py COUPLET TRAIN_THREADS: training over ranks with each MPI library that is here. It gives the losses of one
-process and the same bits again; a run that is stopped, killed or out of disk goes on as if nobody had
-disturbed it; and what is refused is refused with one sentence."""
+"""check_ranks.py COUPLET TRAIN_THREADS: training over ranks with each MPI library that is installed. It gives the
+losses of one process, and equal bits when repeated. A run that is stopped, killed or out of disk is resumed to the bits
+of an undisturbed run. Each refusal is one sentence."""
 
 import concurrent.futures
 import ctypes
@@ -23,14 +23,14 @@ from ranks_case import LIBRARIES, Ranks, bad, check_parts, files_of_run, good, s
 from train_case import copy_of, go_back, write_corpus
 
 STEPS = 16
-SAVED = 2  # a checkpoint every so many steps
+SAVED = 2  # steps between checkpoints
 SETTINGS = (
     f"train.steps={STEPS} compute.threads=1 balance.scope=global eval.every=0 checkpoint.every={SAVED} "
     "checkpoint.keep=100 dist.timeout=3"
 ).split()
 MESHES = (1, 2)  # dist.expert_parallel of two ranks
 CLOSE = 1e-5
-AFTER_LOSS = 15  # seconds in which all must have ended: dist.timeout, 5 s in which each ends by itself, and more
+AFTER_LOSS = 15  # seconds until all must have ended: dist.timeout, 5 s in which each ends by itself, and a margin
 OTHER = {"openmpi": "mpich", "mpich": "openmpi"}
 
 
@@ -86,7 +86,7 @@ def check_losses(run, one, what):
 
 
 def check_run(folder, library, experts):
-    """A run, what it says, and who can read its checkpoints."""
+    """Checks a run, its output, and the programs that can read its checkpoints."""
     what, run = f"{library}, expert_parallel {experts}", undisturbed(folder, library, experts)
     said = good(library, 2, *words_of(folder, run, experts))
     check(
@@ -109,7 +109,7 @@ def check_threads(folder, library, experts):
 
 
 def check_one_goes_on(folder, library, experts):
-    """One process goes on where two ranks were: with their weights and moments, and then with its own."""
+    """One process resumes a run of two ranks: with their weights and moments, and then with its own."""
     run = go_back(copy_of(undisturbed(folder, library, experts), f"alone-{library}-{experts}"), STEPS - SAVED)
     what = f"one process after {run.name}"
     alone("train", "--resume", run, *sets("dist.expert_parallel=1"))
@@ -120,7 +120,7 @@ def check_one_goes_on(folder, library, experts):
 
 
 def check_same(folder, library, experts, run, but=()):
-    """Bit for bit what nobody has disturbed."""
+    """Checks that a run equals the undisturbed one, bit for bit."""
     want = files_of_run(undisturbed(folder, library, experts))
     names = different(files_of_run(run, but), want)
     check(not names, f"{run.name}: differs from the undisturbed run in {names}")
@@ -136,7 +136,7 @@ def check_libraries(folder):
 
 
 def begin(folder, library, experts, name):
-    """A run that has made some steps and saved some of them."""
+    """Starts a run that has made some steps and saved some of them."""
     run = folder / f"{name}-{library}"
     job = start(folder, library, run, experts)
     job.wait_for(lambda: (run / "last").exists() and (run / "metrics.jsonl").read_bytes().count(b"\n") > SAVED)
@@ -144,7 +144,7 @@ def begin(folder, library, experts, name):
 
 
 def check_last(folder, library, experts, run):
-    """`last` is what the undisturbed run has saved at that step."""
+    """Checks that `last` is the checkpoint that the undisturbed run has saved at that step."""
     name = os.readlink(run / "last")
     names = different(files_of(run / name), files_of(undisturbed(folder, library, experts) / name))
     check(not names, f"{run.name}: {name} is not whole: {names}")
@@ -157,7 +157,7 @@ def go_on(folder, library, experts, run, but=()):
 
 
 def check_signal(folder, library, experts, number, rank):
-    """All save the same step."""
+    """After a signal all ranks save one step."""
     run, job = begin(folder, library, experts, f"signal-{number}")
     job.send(number, rank)
     code, said = job.end()
@@ -186,8 +186,8 @@ def check_lost(folder, library, experts, number, rank):
 
 
 class Held:
-    """A process whose first thread stands still from now on, while its others go on: in the code of the program, since
-    one that stands in the MPI library may hold a lock that other ranks need to find out whether a message came."""
+    """A process whose first thread is stopped while its other threads run. It is stopped in the code of the program: a
+    thread stopped in the MPI library may hold a lock that other ranks need to find out whether a message came."""
 
     SEIZE, INTERRUPT, CONTINUE, ALL_CHILDREN = 0x4206, 0x4207, 7, 0x40000000  # of ptrace and waitpid
 
@@ -200,7 +200,7 @@ class Held:
         return self.system.ptrace(request, self.process, None, None) == 0
 
     def stop(self):
-        """Stops the thread. Returns whether it stands in the program; elsewhere it goes on."""
+        """Stops the thread. Returns whether it is in the program; elsewhere it continues."""
         self.ask(self.INTERRUPT)
         os.waitpid(self.process, self.ALL_CHILDREN)
         if self.is_in_program():
@@ -220,7 +220,7 @@ class Held:
         return False
 
     def reap(self):
-        """Its end is seen by its parent after us."""
+        """Reaps the process. Its parent sees its end after us."""
         try:
             while not any(f(os.waitpid(self.process, self.ALL_CHILDREN)[1]) for f in (os.WIFEXITED, os.WIFSIGNALED)):
                 pass
@@ -230,7 +230,7 @@ class Held:
 
 def check_hang(folder, library):
     """The computing thread of rank 1 hangs in a step, while its heartbeats go on. On a busy machine a step may have
-    taken seconds, of which the others wait five times the longest."""
+    taken seconds, and the others wait five times the longest step."""
     run = folder / f"hangs-{library}"
     job = start(folder, library, run, 1, "train.steps=1000000", "checkpoint.every=0", "log.every=50")
     job.wait_for(lambda: count_lines(run) > 1)
@@ -254,7 +254,7 @@ def count_lines(run):
 
 
 def check_full_disk(folder, library, experts):
-    """A limit on the size of files stands for it."""
+    """A limit on the size of files replaces a full disk."""
     run, job = begin(folder, library, experts, "full")
     resource.prlimit(job.rank(1), resource.RLIMIT_FSIZE, (1000, 1000))
     bad(1, ["rank 1: ", "File too large"], job)
@@ -264,7 +264,7 @@ def check_full_disk(folder, library, experts):
 
 
 def check_early_stop(folder, library):
-    """A signal to one rank before the first step ends all."""
+    """A signal to one rank before the first step ends all ranks."""
     run = folder / f"early-{library}"
     job = start(folder, library, run, 2, "eval.max_sequences=1000")
     job.wait_for((run / "config.yaml").exists)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_ranks_verbs.py COUPLET: eval, inspect --text and tokenize encode over ranks, with each MPI library
-that is here: the bytes of one process, also after an interruption and with other ranks; a failure of one
-rank is one sentence; forms that share nothing are refused."""
+"""check_ranks_verbs.py COUPLET: eval, inspect --text and tokenize encode over ranks, with each MPI library that is
+installed. They give the bytes of one process, also after an interruption and with other ranks. A failure of one rank is
+one sentence. Forms that share no work are refused."""
 
 import concurrent.futures
 import json
@@ -18,13 +18,13 @@ from ranks_case import LIBRARIES, Ranks, bad, sentences
 from train_case import train, write_corpus
 
 RANKS = {"openmpi": {2: ("ranked", "text", "encode"), 3: None}, "mpich": {2: ("written", "routing", "by-source")}}
-ROWS = 1300  # of the long task: eleven blocks
+ROWS = 1300  # rows of the long task: eleven blocks
 BLOCK = 128  # questions of a block
 DOCUMENTS = 3000  # more than eleven batches
 
 
 def write_more(folder):
-    """A long task, and a folder of documents of many kinds."""
+    """Writes a long task, and a folder of documents of many kinds."""
     rows = (folder / "data/ranked/a.jsonl").read_text().splitlines(True)
     (folder / "data/long").mkdir()
     (folder / "data/long/a.jsonl").write_text("".join(rows[i % len(rows)] for i in range(ROWS)))
@@ -48,7 +48,7 @@ def encode(folder, out, *more):
 
 
 def cases(folder):
-    """Name -> the words of a command that writes into a path."""
+    """Returns name -> the words of a command that writes into a path."""
     text = [folder / "plain", "--text", folder / "docs", "--json"]
     return {
         "ranked": lambda out: words_of(folder, "ranked", out),
@@ -62,7 +62,7 @@ def cases(folder):
 
 
 def lines_of(said, out):
-    """Returns the printed lines without the place, and without times and memory."""
+    """Returns the printed lines without the path, and without times and memory."""
     return [line for line in said.replace(str(out), "OUT").splitlines() if "MB/s" not in line]
 
 
@@ -93,7 +93,8 @@ def check_same(folder, library, ranks, names, alone):
 
 
 def check_goes_on(folder, library):
-    """From a record of one process, then from that of ranks of which one was killed, with other ranks."""
+    """Resumes from a record of one process. Then resumes from the record of ranks of which one was killed, with other
+    ranks."""
     whole = (folder / "long-alone").read_bytes()
     out = folder / f"long-{library}"
     partial = pathlib.Path(f"{out}.partial")
@@ -114,7 +115,7 @@ def check_goes_on(folder, library):
 
 
 def check_stopped(folder, library):
-    """A signal to one rank ends all; nothing is left."""
+    """A signal to one rank ends all ranks and leaves no process."""
     out = folder / f"stopped-{library}"
     job = Ranks(library, 2, *encode(folder, out))
     job.wait_for(out.exists)
@@ -125,7 +126,7 @@ def check_stopped(folder, library):
 
 
 def check_farewell(folder, library):
-    """Ctrl-C: what is kept is said once."""
+    """Ctrl-C: the kept answers are reported once."""
     partial = folder / f"farewell-{library}.partial"
     job = Ranks(library, 2, *words_of(folder, "long", folder / f"farewell-{library}"))
     job.wait_for(lambda: partial.exists() and partial.read_bytes().count(b"\n") > BLOCK)
@@ -139,7 +140,7 @@ def check_farewell(folder, library):
 
 
 def differing(library, words, *others):
-    """The last words of rank 0, and those of rank 1."""
+    """Runs the words with the last words of rank 0, and those of rank 1."""
     return Ranks(library, 2, parts=[(1, [COUPLET, *words, *other]) for other in others])
 
 
@@ -204,7 +205,7 @@ def check_library(folder, library, alone):
 
 
 def run_long(folder):
-    """The results of the long task, and its record, which a second name of it keeps."""
+    """Writes the results of the long task, and its record, which is kept under a second name."""
     keep_record(folder / "long-alone", folder / "long.kept")
     apart(*words_of(folder, "long", folder / "long-alone"))
 

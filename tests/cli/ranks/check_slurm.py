@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_slurm.py COUPLET: what examples/slurm.sbatch calls, with programs in place of srun and scontrol that write
-their words down: a new run, one that goes on, the way back into the queue after exit code 143 alone."""
+"""check_slurm.py COUPLET: the calls of examples/slurm.sbatch, with programs in place of srun and scontrol that record
+their words: a new run, a resumed run, and the return to the queue after exit code 143 alone."""
 
 import os
 import pathlib
@@ -84,7 +84,7 @@ def check_refused(folder):
 
 
 def check_cancelled(folder):
-    """scancel sends SIGTERM to the script too: it ends, and the job stays out of the queue."""
+    """scancel sends SIGTERM to the script too: the script ends, and the job stays out of the queue."""
     job = subprocess.Popen(["bash", SCRIPT, "c.yaml", "S"], cwd=folder, env=environment(folder, CODE="143", PAUSE="1"))
     while not (folder / "calls").exists():
         time.sleep(0.01)

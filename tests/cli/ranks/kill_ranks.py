@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""kill_ranks.py COUPLET [--kills N] [--jobs N] [--seed N]: runs over 2 and 4 ranks of which one, a random one, is
-killed at a random moment: while it opens, or so long after a random step was saved (every one is). After each the
-others must have ended, `last` must be what an undisturbed run saved at that step, and the same ranks go on to its bits.
-Without --seed the seed is a new one; it is printed."""
+"""kill_ranks.py COUPLET [--kills N] [--jobs N] [--seed N]: runs over 2 and 4 ranks of which a random one is killed at a
+random moment: while it opens, or at a random time after a random step was saved (every step is saved). After each kill
+the others must have ended, `last` must be the undisturbed run's checkpoint of that step, and equal ranks resume to its
+bits. Without --seed the seed is a new one, and is printed."""
 
 import argparse
 import collections
@@ -24,12 +24,12 @@ from ranks_case import LIBRARIES, Ranks, sentences, untimed_lines
 from train_case import without_settings, write_corpus
 
 MESHES = ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4))  # ranks, dist.expert_parallel
-LIMIT_SECONDS = 30  # in which all must have ended after a kill
+LIMIT_SECONDS = 30  # seconds in which all must have ended after a kill
 KEPT, ALL = 2, 1000
 
 
 class Runs:
-    """Runs of so many steps, saved every so many, over the corpus of a folder."""
+    """Runs with a number of steps and steps between checkpoints, over the corpus of a folder."""
 
     def __init__(self, folder, steps, every):
         self.folder, self.steps = folder, steps
@@ -49,8 +49,8 @@ class Runs:
         return self.folder / f"undisturbed-{mesh[0]}-{mesh[1]}"
 
     def undisturbed(self, mesh):
-        """Makes the run that nobody disturbs, which keeps what there is after every step; gives seconds until the
-        first checkpoint, and of a step."""
+        """Makes the undisturbed run, which keeps the checkpoint of every step. Returns seconds until the first
+        checkpoint, and of a step."""
         run = self.reference(mesh)
         job = Ranks(LIBRARIES[0], mesh[0], *self.words(run, mesh, ALL), *sets("checkpoint.every=1"))
         times = {}
@@ -65,7 +65,7 @@ class Runs:
 
 
 def results_of(run):
-    """Returns what must be equal in the end: the last checkpoint, lines without times."""
+    """Returns the data that must be equal in the end: the last checkpoint, and lines without times."""
     last = {f"last/{name}": what for name, what in without_settings(files_of(run / "last")).items()}
     return last | {
         "link": os.readlink(run / "last"),
@@ -74,7 +74,7 @@ def results_of(run):
 
 
 def saved_step(run):
-    """The step of the newest checkpoint; 0: there is none."""
+    """Returns the step of the newest checkpoint, or 0 without a checkpoint."""
     try:
         return int(os.readlink(run / "last").removeprefix("step-"))
     except OSError:
@@ -82,7 +82,7 @@ def saved_step(run):
 
 
 class Disturbed(Tried):
-    """A run that is disturbed, and goes on."""
+    """A run that is disturbed and resumed."""
 
     def __init__(self, runs, library, mesh, rank):
         self.runs, self.library, self.mesh, self.rank = runs, library, mesh, rank
@@ -116,7 +116,7 @@ class Disturbed(Tried):
 
 
 class Kill(Disturbed):
-    """One rank of one run, killed so many seconds after a step was saved; of step 0, after the start."""
+    """A kill of one rank of one run, a number of seconds after a step was saved, or for step 0 after the start."""
 
     def __init__(self, runs, library, mesh, rank, step, seconds):
         super().__init__(runs, library, mesh, rank)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""net_ranks.py COUPLET [--pairs N] [--steps N]: two ranks on two hosts that a link of 1 Gbit/s and 1 ms joins
-(slow_link.py), over TCP, with each MPI library that is here. The link changes no bit; when it is cut, all ranks end in
-time and the run goes on to the same bits; heartbeats find rank 0 over IPv6 alone, and beside addresses that
-cannot be reached. Then N pairs of runs with and without overlap on links of each rate of RATES: the medians of their
-step times (printed; no time is a reason to fail).
-Without root or namespaces it says so and exits with 77."""
+"""net_ranks.py COUPLET [--pairs N] [--steps N]: two ranks on two hosts joined by a link of 1 Gbit/s and 1 ms
+(slow_link.py), over TCP, with each MPI library that is installed. The link changes no bit. When it is cut, all ranks
+end in time and the run is resumed to equal bits. Heartbeats find rank 0 over IPv6 alone, and beside addresses that
+cannot be reached. Then N pairs of runs with and without overlap are timed on links of each rate of RATES: the medians
+of their step times are printed, and no time is a failure.
+Without root or namespaces it prints the reason and exits with 77."""
 
 import argparse
 import os
@@ -92,8 +92,8 @@ def check_far_addresses(folder, link, library):
 
 
 def end_of_cut(job):
-    """Returns what was said. All ranks must end in time. A launcher may wait for its helper on the other host for as
-    long as TCP tries to reach it: it is killed."""
+    """Returns the output of a cut run. All ranks must end in time. A launcher may wait for its helper on the other host
+    for as long as TCP tries to reach it: the launcher is killed."""
     ranks = [rank for rank in (job.rank(0), job.rank(1)) if rank is not None]
     check(len(ranks) == 2, f"{job.name}: {len(ranks)} ranks at the cut")
     check(
@@ -132,7 +132,8 @@ def check_cut(folder, link, library, experts, how):
 
 
 def measured(folder, link, experts, steps, overlap):
-    """(median seconds of a step without the first, the run's losses). link None: on one host, by shared memory."""
+    """Returns (median seconds of a step without the first, the run's losses). link None: on one host, by shared
+    memory."""
     run = folder / "measured"
     settings = sets(*LARGE, f"train.steps={steps}", f"dist.expert_parallel={experts}", f"dist.overlap={overlap}")
     words = ["train", folder / "c.yaml", "--out", run, *settings]
@@ -144,7 +145,7 @@ def measured(folder, link, experts, steps, overlap):
 
 
 def measure(folder, link, experts, pairs, steps):
-    """A row of the table: medians over the pairs."""
+    """Measures a row of the table: medians over the pairs."""
     near_s, bits = measured(folder, None, experts, steps, "true")
     seconds, ratios = {"true": [], "false": []}, []
     for pair in range(pairs):

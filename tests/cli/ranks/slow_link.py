@@ -1,9 +1,9 @@
-"""slow_link.py: two hosts on one machine: network namespaces with names of their own, joined by a link of a
-rate and a delay, which can be cut. Needs root, `ip` and /dev/net/tun.
+"""slow_link.py: two hosts on one machine: network namespaces with their own names, joined by a link of a rate and a
+delay, which can be cut. Needs root, `ip` and /dev/net/tun.
 
-Each host has one Ethernet device (a tap). A process carries the frames between them: one that arrives waits for
-those before it and for its own bytes at `rate`, then for `delay`. tc's netem would do the same, but many kernels lack
-it. The devices accept segments of 64 KiB, so that the process carries about 2,000 frames of a second at 1 Gbit/s."""
+Each host has one Ethernet device (a tap). A process carries the frames between them. A frame waits for the frames
+before it and for its own bytes at `rate`, then for `delay`. tc's netem would have an equal effect, but many kernels
+lack it. The devices accept segments of 64 KiB, so the process carries about 2,000 frames of a second at 1 Gbit/s."""
 
 import collections
 import fcntl
@@ -22,8 +22,8 @@ from ranks_case import mpi
 DEVICE = "couplet0"
 HOSTS = ("couplet-net-1", "couplet-net-2")
 ADDRESSES = {4: ("10.77.0.1", "10.77.0.2"), 6: ("fd77::1", "fd77::2")}
-ENVIRONMENT = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": DEVICE}  # of MPICH's ranks
-HELD = 128  # frames on their way; more wait in the sender's device
+ENVIRONMENT = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": DEVICE}  # environment of MPICH's ranks
+HELD = 128  # frames on their way; more frames wait in the sender's device
 
 # linux/if_tun.h
 TUNSETIFF, TUNSETOFFLOAD, TUNSETVNETHDRSZ = 0x400454CA, 0x400454D0, 0x400454D8
@@ -32,7 +32,7 @@ TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6 = 1, 2, 4
 VNET_HEADER = 12
 FRAME = VNET_HEADER + 14 + 65536 + 1024
 
-# What a launcher calls in place of ssh: HOST COMMAND...
+# The command that a launcher calls in place of ssh: HOST COMMAND...
 AGENT = """\
 #!/bin/sh
 [ "$1" != -x ] || shift
@@ -43,7 +43,7 @@ exec ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c
 
 
 def missing():
-    """Why there can be no such link here, "" if there can."""
+    """Returns the reason why there can be no such link here, or ""."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if not shutil.which("ip") or not shutil.which("unshare"):
@@ -67,7 +67,7 @@ def open_tap(name):
 
 
 class Way:
-    """One direction: frames with the time at which they arrive."""
+    """One direction of the link: frames with the time at which they arrive."""
 
     def __init__(self, source, sink, rate, delay):
         self.source, self.sink, self.rate, self.delay = source, sink, rate, delay
@@ -75,7 +75,7 @@ class Way:
         self.buffers = [bytearray(FRAME) for _ in range(HELD)]
 
     def take(self, is_cut):
-        """The sender's next frame."""
+        """Takes the sender's next frame."""
         try:
             count = os.readv(self.source, [self.buffers[-1]])
         except OSError:  # the device is down
@@ -97,7 +97,7 @@ class Way:
 
 
 def carry(taps, rate, delay, cut):
-    """Until the caller's end."""
+    """Carries frames until the calling process ends."""
     caller = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(-20)  # a link is no slower when the processors are busy
@@ -114,7 +114,7 @@ def carry(taps, rate, delay, cut):
 
 
 class Link:
-    """Both hosts, up to `close`. `rate`: bytes a second; `delay`: seconds, each way; `family`: 4 or 6."""
+    """Both hosts, until `close`. `rate`: bytes a second; `delay`: seconds, each way; `family`: 4 or 6."""
 
     def __init__(self, folder, rate=125e6, delay=1e-3, family=4):
         self.addresses = ADDRESSES[family]
@@ -159,16 +159,16 @@ class Link:
         clear()
 
     def lose(self, is_cut):
-        """From now on every frame is lost, those on their way too; or carried again."""
+        """Loses every frame from now on, with the frames on their way, or carries frames again."""
         self.is_cut.value = is_cut
 
     def set_down(self, is_cut):
-        """The device of host 1, or up again."""
+        """Sets the device of host 1 down, or up again."""
         ip("link", "set", DEVICE, "down" if is_cut else "up", host=HOSTS[1])
 
     @staticmethod
     def inside(host, *words):
-        """The command that runs these words on host 0 or 1."""
+        """Returns the command that runs these words on host 0 or 1."""
         return [
             "ip",
             "netns",
@@ -181,7 +181,7 @@ class Link:
         ]
 
     def options(self, library):
-        """TCP on the link alone, between ranks and between the launcher and its helpers."""
+        """Returns the options for TCP on the link alone, between ranks and between the launcher and its helpers."""
         if library == "mpich":
             return ["-launcher", "ssh", "-launcher-exec", str(self.agent), "-iface", DEVICE, "-hosts", ",".join(HOSTS)]
         settings = {
@@ -202,7 +202,7 @@ class Link:
         ]
 
     def command_of(self, library, parts):
-        """As mpi.command_of, one rank on each host; mpirun is on host 0."""
+        """Returns a command as mpi.command_of does, with one rank on each host. mpirun is on host 0."""
         words = mpi.command_of(library, parts)
         return self.inside(0, words[0], *self.options(library), *words[1:])
 
@@ -211,7 +211,7 @@ CUTS = {"lost": Link.lose, "down": Link.set_down}
 
 
 def clear():
-    """Takes away what an earlier program has left."""
+    """Removes the remains of an earlier program."""
     for host in HOSTS:
         if pathlib.Path("/run/netns", host).exists():
             ip("netns", "delete", host)

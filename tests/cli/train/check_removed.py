@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""check_removed.py COUPLET: settings of the version before: a run that d6841828 wrote with a removed setting goes on
+"""check_removed.py COUPLET: settings of the version before: a run that d6841828 wrote with a removed setting is resumed
 without it, bit for bit.
 
-tests/golden/resume/d6841828.tar.gz: what that version left of a run of six steps with log.tensorboard, killed after the
-last step and before its checkpoint: f32, one layer, hidden size 8; the documents and the tokenizer, which it names below
-/proc/self/cwd."""
+tests/golden/resume/d6841828.tar.gz: the folder that d6841828 left of a run of six steps with log.tensorboard, killed
+after the last step and before its checkpoint: f32, one layer, hidden size 8; with the documents and the tokenizer,
+which it names below /proc/self/cwd."""
 
 import sys
 import tarfile
@@ -14,18 +14,18 @@ from inputs import GOLDEN, metrics
 from program import check, finish, good, near, scratch_folder
 from train_case import go_back, same_run
 
-NEAR = 1e-3  # of losses on another processor, two steps after the same weights
+NEAR = 1e-3  # relative, of losses on another processor, two steps after equal weights
 
 
 def old_run(folder, name):
-    """The folder that `run` is in."""
+    """Returns the folder that contains `run`."""
     with tarfile.open(GOLDEN / "resume" / "d6841828.tar.gz") as packed:
         packed.extractall(folder / name)
     return folder / name
 
 
 def check_run(folder):
-    """Without a stop, with one, and as if the setting had not been there: the same bits."""
+    """A run without a stop, a run with a stop, and a run without the setting give equal bits."""
     whole, stopped, without = (old_run(folder, name) for name in ("whole", "stopped", "without"))
     config = without / "run" / "config.yaml"
     text = config.read_text()
@@ -49,7 +49,7 @@ def check_run(folder):
 
 
 def check_new_run(folder):
-    """A new run of that run's configuration."""
+    """Starts a new run with that run's configuration."""
     place = old_run(folder, "fresh")
     words = ("train", "run/config.yaml", "--out", "again", "--set", "train.steps=1", "--set", "train.warmup_steps=0")
     told = good(*words, cwd=place)

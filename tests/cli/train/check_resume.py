@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_resume.py COUPLET: a run that is killed, stopped, or out of disk, at any moment, goes on
-and gives bit for bit what the run gives that was not interrupted; and what may change meanwhile."""
+"""check_resume.py COUPLET: a run that is killed, stopped, or out of disk at any moment is resumed and gives bit for bit
+the results of an uninterrupted run. Checks which settings may change meanwhile."""
 
 import json
 import os
@@ -54,20 +54,20 @@ def check_killed(folder, uninterrupted):
 
 
 def check_half_states(folder, uninterrupted):
-    """Resumes from what a kill can leave between two system calls, put there by hand."""
+    """Resumes from states that a kill can leave between two system calls, made by hand."""
     half = train(folder, "half", *LONG, "train.steps=30")
     kept = checkpoints(half)
     check(kept == ["step-000029", "step-000030"], f"keep=2 kept {kept}")
     back = copy_of(half, "back")
-    link_last(back, 29)  # the rename was done, the link was not
-    (back / ".tmp-step").mkdir()  # a checkpoint half-written
+    link_last(back, 29)  # the rename was made, and the link was not
+    (back / ".tmp-step").mkdir()  # a half-written checkpoint
     (back / ".tmp-step" / "config.json").write_text("{")
-    (back / ".tmp-old").mkdir()  # an old one half-removed
+    (back / ".tmp-old").mkdir()  # a half-removed old checkpoint
     (back / ".tmp-old" / "model.safetensors").write_text("x")
     os.symlink("step-000030", back / ".tmp-last")
     (back / "config.yaml.tmp-1-1").write_text("half")
     with open(back / "metrics.jsonl", "a", encoding="utf-8") as lines:
-        lines.write('{"step": 31, "loss"')  # a line half-written
+        lines.write('{"step": 31, "loss"')  # a half-written line
     good("train", "--resume", back)
     whole(back, "half states")
     same_run(uninterrupted, back, "half states")
@@ -84,7 +84,7 @@ def check_half_states(folder, uninterrupted):
 
 
 def check_going_back(folder):
-    """After the run went back to an earlier step, keep-N must not remove what it saves now."""
+    """If the run went back to an earlier step, keep-N must not remove its new checkpoints."""
     back = copy_of(folder / "half", "older")
     link_last(back, 29)
     shutil.copytree(back / "step-000030", back / "step-000099")
@@ -109,7 +109,7 @@ def check_signals(folder, uninterrupted):
 
 
 def check_disk_full(folder, uninterrupted):
-    """A limit on the size of files stands for the full disk."""
+    """A limit on the size of files replaces the full disk."""
     out = bad(1, "", "train", "c.yaml", "--out", "full", *sets(*LONG), cwd=folder, limit_blocks=100)
     check("File too large" in out, f"disk full at the first save: {out}")
     good("train", "--resume", "full", *sets("train.steps=30"), cwd=folder)
@@ -133,7 +133,7 @@ def check_disk_full(folder, uninterrupted):
 
 
 def check_what_may_change(folder):
-    """Settings named with --resume."""
+    """Changes settings that are named with --resume."""
     base = folder / "half"
     free = copy_of(base, "free")
     good(
@@ -168,8 +168,7 @@ def check_what_may_change(folder):
 
 
 def check_made_with(folder):
-    """Checks that a run goes on with what its automatic values became, and says once what else
-    differs."""
+    """Checks that a resumed run keeps the values of its automatic settings, and reports other differences once."""
     base = train(folder, "automatic", *LONG, "train.steps=30", "compute.dtype=auto")
     dtype = read_json(base / "last" / "state.json")["settings"]["compute.dtype"]
     check(dtype in ("bf16", "f32"), f"compute.dtype in state.json: {dtype}")
@@ -218,7 +217,7 @@ def check_made_with(folder):
     equal((len(differ), len(said)), (made["kernels"] != "v2", len(differ) + (dtype == "bf16")), "another processor")
     check(read_json(slow / "last" / "state.json")["made_with"]["dtype"] == dtype, "another precision")
     for name, settings, want in (("unresolved", (), dtype), ("told", ("compute.dtype=f32",), "f32")):
-        old = copy_of(base, name)  # as versions wrote it that did not record it
+        old = copy_of(base, name)  # as versions wrote it that did not record the precision
         (old / "last").unlink()
         (old / "metrics.jsonl").unlink()
         for step in checkpoints(old):
@@ -246,7 +245,7 @@ NEWER = ("proxy", "gradient", "router_lr", "scope", "activations")  # settings t
 
 
 def check_older(folder, uninterrupted):
-    """A run whose config.yaml has no newer settings goes on with their defaults."""
+    """A run whose config.yaml lacks newer settings is resumed with their defaults."""
     older = go_back(copy_of(folder / "half", "older-version"), 29)
     lines = (older / "config.yaml").read_text().splitlines(keepends=True)
     kept = [line for line in lines if line.split(":")[0].strip() not in NEWER]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_run_folder.py COUPLET: what was changed in a run's folder is seen when the run goes on:
-metrics.jsonl loses no line without a word, config.yaml is held against what the run was made with,
-nothing is written through a link, and no checkpoint is left over."""
+"""check_run_folder.py COUPLET: changes in a run's folder are noticed when the run is resumed. metrics.jsonl loses no
+line without a warning, config.yaml is compared with the settings of the run, no file is written through a link, and no
+checkpoint is left over."""
 
 import gzip
 import json
@@ -108,7 +108,7 @@ def check_edited_config(base):
 
 
 def check_moved_data(base):
-    """Paths may change in config.yaml: folders move."""
+    """Paths may change in config.yaml: folders may be moved."""
     tokenizer = base.parent / "T.json"
     shutil.copy(tokenizer, base.parent / "U.json")
     moved = edited(base, "moved", f"    tokenizer: {tokenizer}\n", f"    tokenizer: {base.parent / 'U.json'}\n")
@@ -117,7 +117,7 @@ def check_moved_data(base):
 
 
 def unsaved(base, name):
-    """As it is when it is killed before its first checkpoint."""
+    """Makes the state of a run that was killed before its first checkpoint."""
     one = copy_of(base, name)
     (one / "last").unlink()
     for step in checkpoints(one):
@@ -138,7 +138,7 @@ def check_before_first_checkpoint(base):
 
 
 def check_old_state(base):
-    """Resumes a run of an older version, which saved no settings: here start.json, which has no check sum."""
+    """Resumes a run of an older version, which saved no settings: its start.json has no check sum."""
     old = unsaved(base, "old")
     start = read_json(old / "start.json")
     start.pop("settings", None)
@@ -148,7 +148,7 @@ def check_old_state(base):
 
 
 def check_left_over(base):
-    """Killed after `last` moved: more checkpoints than checkpoint.keep."""
+    """The run was killed after `last` moved: it has more checkpoints than checkpoint.keep."""
     one = copy_of(base, "left-over")
     for step in (2, 3, 4):
         shutil.copytree(one / "step-000006", one / f"step-{step:06d}")
@@ -157,7 +157,7 @@ def check_left_over(base):
 
 
 def check_gone(base):
-    """Metrics without a checkpoint: beginning again would replace them. Nothing is changed."""
+    """Metrics without a checkpoint: starting again would replace them. No file is changed."""
     gone = unsaved(base, "gone-checkpoints")
     (gone / "lock").write_text("")
     recorded = unsaved(base, "recorded")
@@ -178,7 +178,7 @@ def check_gone(base):
 
 
 def readers(folder):
-    """The words of all verbs that read a model, which is the last one."""
+    """Returns the words of all verbs that read a model, which is the last word."""
     return (
         ["inspect"],
         ["generate", "--prompt", "a", "--tokens", 1],
@@ -188,7 +188,7 @@ def readers(folder):
 
 
 def check_kinds(base):
-    """Checks that the kind of a folder follows from all that it holds."""
+    """Checks that the kind of a folder follows from all of its contents."""
     folder = base.parent
     (folder / "text.txt").write_text("a text\n")
     unlinked, astray, dangling = copy_of(base, "unlinked"), copy_of(base, "astray"), copy_of(base, "dangling")
@@ -197,7 +197,7 @@ def check_kinds(base):
     link_last(dangling, 99)
     damaged = dangling / "step-000006" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    elsewhere = copy_of(base, "else where")  # the link itself names a step of the folder
+    elsewhere = copy_of(base, "else where")  # the link's own text names a step of the folder
     for target in (elsewhere / "step-000006", "./step-000006/"):
         link_last(elsewhere, target)
         wrong, mends = f"`last` leads to {target}, which is not the name", f"`ln -sfn step-000006 '{elsewhere}/last'`"
@@ -247,8 +247,8 @@ def check_kinds(base):
 
 
 def check_last_as_folder(base):
-    """As a copy that follows links leaves it: no verb reads another checkpoint, or removes it; the command that is
-    named mends it."""
+    """Makes the state that a copy leaves which follows links. No verb reads another checkpoint or removes it, and the
+    named command repairs it."""
     verbs = [*readers(base.parent), ["train", "--resume"]]
     for name, left in (("older copy", ["step-000005", "step-000006"]), ("newest-moved", ["step-000005"]), ("only", [])):
         one = copy_of(base, name)

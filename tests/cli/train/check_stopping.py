@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_stopping.py COUPLET: SIGINT and SIGTERM end the program by the signal, so that shells see it,
-whatever it is doing; and what did not begin, or failed, leaves nothing behind."""
+"""check_stopping.py COUPLET: SIGINT and SIGTERM end the program by the signal, so that shells notice it, in every phase
+of its work. A run or an encoding that failed, or did not begin, leaves no files behind."""
 
 import fcntl
 import json
@@ -24,13 +24,13 @@ def start(folder, *words):
 
 
 def start_command(folder, command):
-    """Both outputs are one; the process has a session of its own."""
+    """Starts the command. Both outputs are one, and the process has its own session."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=folder, start_new_session=True, **streams)
 
 
 def stop(process, number, what):
-    """Sends the signal; the process ends by it, soon."""
+    """Sends the signal, which ends the process soon."""
     process.send_signal(number)
     try:
         out = process.communicate(timeout=60)[0].decode()
@@ -68,7 +68,7 @@ def check_shells(folder):
 
 
 def check_lock_of_cache(folder):
-    """While another process encodes for the same cache."""
+    """Stops runs while another process encodes for their cache."""
     cache = folder / "cache"
     cache.mkdir()
     with open(cache / ".lock", "w", encoding="utf-8") as lock:
@@ -83,7 +83,7 @@ def check_lock_of_cache(folder):
 
 
 def write_large(folder):
-    """Enough text that a signal comes while it is encoded."""
+    """Writes so much text that a signal comes while it is encoded."""
     (folder / "large").mkdir()
     line = json.dumps({"id": "1", "text": " ".join(f"abc{i % 977} def{i % 991}" for i in range(3000))})
     for name in ("a", "b", "c"):
@@ -118,7 +118,7 @@ def check_second_signal(folder):
 
 
 def check_failed_starts(folder):
-    """The folder goes again, and those above it that the start made; what was there stays."""
+    """The folder is removed, with the parents that the start made. Older folders stay."""
     good("train", folder / "c.yaml", "--out", folder / "small", *sets("train.steps=3"))
     (folder / "bad.jsonl").write_text("not json\n")
     faults = [
@@ -153,7 +153,7 @@ def check_failed_starts(folder):
 
 
 def check_places(folder):
-    """A folder with something else in it is no place for a run; one of a start that was killed is."""
+    """A folder with other files is refused for a run. The folder of a killed start is accepted."""
     full = folder / "full"
     full.mkdir()
     (full / "notes.txt").write_text("mine")
@@ -169,7 +169,7 @@ def check_places(folder):
 
 
 def check_failed_encodings(folder):
-    """Checks that a failed encode removes what it made; the same command works when the fault is mended."""
+    """Checks that a failed encode removes its files, and that the command works when the fault is repaired."""
     (folder / "in").mkdir()
     (folder / "in" / "a.txt").write_text("abc def")
     (folder / "in" / "b.jsonl").write_text("not json\n")
@@ -183,7 +183,7 @@ def check_failed_encodings(folder):
         check(inside(folder / "mine") == ["notes.txt"], f"{said(words)}: {inside(folder / 'mine')}")
     (folder / "in" / "b.jsonl").unlink()
     good(*words, "--out", folder / "mine")
-    (folder / "mine" / "part-0-00000.npy.tmp-1-1").write_text("")  # as kill -9 leaves one
+    (folder / "mine" / "part-0-00000.npy.tmp-1-1").write_text("")  # the state after kill -9
     bad(1, "--overwrite", *words, "--out", folder / "mine")
     good(*words, "--out", folder / "mine", "--overwrite")
     check(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_train.py COUPLET: what a run writes and what its numbers mean, every option of the losses
-and the model, --from, non-finite steps, and the sentences when something is wrong."""
+"""check_train.py COUPLET: the files of a run and the meaning of their numbers, every option of the losses and the
+model, --from, non-finite steps, and the sentences of errors."""
 
 import json
 import math
@@ -89,7 +89,7 @@ def check_metrics(folder, a):
 
 
 def check_print_config(folder):
-    """Checks that a configuration of --print-config means the same wherever it is saved."""
+    """Checks that a configuration of --print-config has one meaning wherever it is saved."""
     elsewhere = folder / "else" / "where"
     elsewhere.mkdir(parents=True)
     text = run("train", "--print-config", "c.yaml", cwd=folder)[0]
@@ -100,7 +100,7 @@ def check_print_config(folder):
 
 
 def check_dry_run(folder):
-    """--dry-run reports what a run would: its faults, and a vocabulary that token shards know."""
+    """--dry-run reports the faults of a run, and a vocabulary that token shards state."""
     for settings in (
         ["data.tokenizer=unset"],
         ["data.tokenizer=unset", "model.vocab_size=300"],
@@ -129,7 +129,7 @@ def check_dry_run(folder):
 
 
 def check_shown_before(folder):
-    """--dry-run warns of what the run warns of; a short run shortens the warm-up of its configuration."""
+    """--dry-run gives the warnings of the run. A short run shortens the warm-up of its configuration."""
 
     def warnings(*words):
         said = good("train", folder / "c.yaml", "--out", folder / "warned", *words).splitlines()
@@ -174,7 +174,7 @@ def check_clean(folder, a):
 
 
 def check_log_line(folder):
-    """The line of a step lists every auxiliary loss that counts, and no other."""
+    """The line of a step lists every auxiliary loss that has a weight, and no other."""
     for option in ([], ["orth.weight=0.5"], ["erc.weight=0", "z.weight=0"]):
         out = good(
             f"train {folder}/c.yaml --out {folder}/log",
@@ -214,8 +214,8 @@ OPTIONS = [
     ("erc.alpha=2", "compute.threads=1"),
     ("balance.scope=sequence", "balance.weight=1"),
 ]
-# couplet grad is given its rows: it knows neither documents in them nor targets that are left out, and
-# chooses none of them.
+# couplet grad reads its rows as they are: it knows neither documents in them nor targets that are left out, and selects
+# no rows.
 WITHOUT_GRAD = [
     ("data.document_mask=true", "data.filter_repeats=true"),
     ("data.weights={two: 2.5}",),
@@ -225,7 +225,7 @@ OF_GRAD = ("erc.", "balance.", "z.", "orth.", "compute.dtype", "compute.activati
 
 
 def check_first_step(folder, a, option, settings):
-    """The first step is that of couplet grad under the same option, and not under none."""
+    """The first step is that of couplet grad with its option, and not without it."""
     start = train(folder, "start", *settings, "train.steps=1", "train.warmup_steps=0", "train.lr=0")
     rows, out = first_rows(start, 4, 16), folder / "first.safetensors"
     words = [one for one in option if one.startswith(OF_GRAD) and one != "erc.draws=3"]
@@ -290,7 +290,7 @@ def check_from(folder, base):
     check(start["erc_clean"] == end["erc_clean"], "erc_clean of the weights begun with")
     good("train", "small.yaml", "--from", base / "last", "--out", "from2", *sets("train.steps=4"))
     one, other = (without_settings(files_of(folder / name / "last")) for name in ("from1", "from2"))
-    check(one == other, "--from RUN and --from RUN/last differ")  # but for the tokenizer's path
+    check(one == other, "--from RUN and --from RUN/last differ")  # except the tokenizer's path
     good("train", "--resume", "from1", *sets("train.steps=6"))
     os.chdir("/")
     good("train", "--resume", folder / "from1", *sets("train.steps=7"))
@@ -305,7 +305,7 @@ def check_from(folder, base):
 
 
 def poisoned(folder, base):
-    """The base model with an infinite weight."""
+    """Returns the base model with an infinite weight."""
     model = folder / "poisoned"
     shutil.copytree(base / "last", model)
     (model / "checksums.json").unlink()
@@ -347,7 +347,7 @@ def check_not_finite(folder, base):
 
 
 def check_tasks(folder, base):
-    """eval.tasks are evaluated while the run goes, and change nothing of it."""
+    """eval.tasks are evaluated during the run, and do not change it."""
     settings = ["eval.tasks=copa,gsm8k_cot", "eval.tasks_every=8", "eval.tasks_limit=2"]
     a = train(folder, "tasks", "eval.tasks=copa", *settings[1:])
     lines = metrics(a)
@@ -360,7 +360,7 @@ def check_tasks(folder, base):
 
 
 def check_samples(folder, base):
-    """eval.prompts are continued while the run goes, as `couplet generate` does it, and change nothing of it."""
+    """eval.prompts are continued during the run, as `couplet generate` does it, and do not change it."""
     prompts = ["one two", ""]
     a = train(folder, "samples", f"eval.prompts={json.dumps(prompts)}", "eval.prompt_tokens=5", "eval.tasks_every=8")
     lines = metrics(a)
@@ -378,7 +378,7 @@ def check_samples(folder, base):
 
 
 def check_shared_cache(folder):
-    """Runs that start at the same time with the same cache: one encodes, the others wait."""
+    """Several runs start together with one cache: one encodes, the others wait."""
     words = [
         (
             f"{COUPLET} train {folder}/c.yaml --out {folder}/together{i} --set data.cache={folder / 'together'} "

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back:
-resumed, continued, generated from, differentiated, planned, inspected; and what is refused."""
+"""check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back: resumed,
+continued, used to generate, differentiated, planned, inspected; and refusals."""
 
 import shutil
 import sys
@@ -23,13 +23,13 @@ VARIANTS = {
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
-PLAIN = ("some-layers", "centred")  # an OLMoE for all the world
+PLAIN = ("some-layers", "centred")  # their checkpoints look like OLMoE's
 ROWS = [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]
 NO_ROUTER = ("aoe", "aoe-rank", "bf16")
 
 
 def check_answers(name, run):
-    """couplet eval reads it as couplet train has trained it."""
+    """couplet eval reads the model that couplet train has trained."""
     out = run / "answers.json"
     good(f"eval {run} --tasks copa,gsm8k_cot --limit 2 --num-fewshot 0 --max-gen-toks 4 --json {out} --samples")
     results = read_json(out)["results"]
@@ -43,7 +43,7 @@ def config_of(folder):
 
 
 def check_names(name, folder):
-    """Checks names and shapes of what the checkpoint holds (d 16, D 8, n 4, 2 layers)."""
+    """Checks names and shapes of the tensors of the checkpoint (d 16, D 8, n 4, 2 layers)."""
     config, tensors = config_of(folder), tensors_of(folder / "last" / "model.safetensors")
     kind = "olmoe" if name in PLAIN else "couplet"
     check(config["model_type"] == kind, f"{name}: model_type {config['model_type']}")
@@ -141,7 +141,7 @@ def metrics_alpha(name):
 
 
 def orthogonality(tensors, moved):
-    """Mean over layers, from the routers as they are but for one number: (name, index, change)."""
+    """Returns the mean over layers, from the routers with one number changed: (name, index, change)."""
     total = 0
     for layer in range(2):
         name = f"model.layers.{layer}.mlp.gate.weight"
@@ -172,7 +172,7 @@ def check_orthogonal(folder):
         for at in (0, 7, 33, 63):
             want = (
                 orthogonality(params, (name, at, 1e-4)) - orthogonality(params, (name, at, -1e-4))
-            ) / 1e-4  # weight 2
+            ) / 1e-4  # the weight is 2
             got = grads[1]["grad." + name][1][at] - grads[0]["grad." + name][1][at]
             check(abs(got - want) < 1e-3 * max(1, abs(want)), f"orth gradient {got}, wanted {want}")
 
@@ -190,13 +190,13 @@ def check_variant(name, folder):
 
 
 def train_in_two(folder, name, settings):
-    """Stops after step 4 by a copy of the run as it was, then goes on."""
+    """Stops after step 4 by a copy of the run at that step, then resumes."""
     two = train(folder, name + "-two", *settings, "checkpoint.keep=9")
     good("train", "--resume", go_back(two, 4), *sets("checkpoint.keep=2"))
 
 
 def check_identity(folder):
-    """start.json tells the held-out text by its content, not by where it lies."""
+    """start.json identifies the held-out text by its content, not by its path."""
 
     def start_of(name, path):
         run = train(folder, name, f"data.validation={path}", "train.steps=1", "train.warmup_steps=0")
