@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_bare_device.py ARCHIVE FOLDER: the archive of `make device-bundle MODULE=host`, whose module is the emulation, in a
-root that has glibc and nothing else: each of its programs runs there, on the device cuda. Prints each command with its
-seconds. Needs root or user namespaces."""
+"""check_bare_device.py ARCHIVE FOLDER: runs the archive of `make device-bundle MODULE=host`, whose module is the
+emulation, in a root that has only glibc. Each of its programs runs there, on the device cuda. Prints each command with
+its seconds. Needs root or user namespaces."""
 
 import pathlib
 import re

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""check_bare_packages.py PACKAGES FOLDER: runs what tools/package.sh made in a bare Debian 12, and lintian on the
+"""check_bare_packages.py PACKAGES FOLDER: runs the packages of tools/package.sh in a bare Debian 12, and lintian on the
 Debian packages. Prints each command with its seconds.
 
-The root is FOLDER/root, made by debootstrap (minbase) from MIRROR. First the tarball runs there, without a network,
-then apt installs the packages with what they depend on, and a C program is built with them. What needs libcurl or a
-network says so where there is none. Needs root."""
+The root is FOLDER/root, made by debootstrap (minbase) from MIRROR. First the tarball runs there, without a network.
+Then apt installs the packages with their dependencies, and a C program is built with them. Commands that need libcurl
+or a network report its absence. Needs root."""
 
 import os
 import pathlib
@@ -49,7 +49,7 @@ def check_program(root, program, run):
 
 
 def refused(root, what, sentence, *command, code=1):
-    """It ends with this exit code and this in its last sentence. There is no network."""
+    """Checks that the command ends with this exit code and this text in its last sentence. It has no network."""
     start = time.monotonic()
     done = inside(root, *command)
     print(f"{time.monotonic() - start:7.1f} s  {what}", flush=True)
@@ -65,7 +65,7 @@ def check_servers(root, sentence, *programs):
 
 
 def check_gpu(root, program):
-    """The CUDA backend is found beside the program, where it was packed; there is no driver."""
+    """The CUDA backend is found beside the program, where it was packed. There is no driver."""
     refused(
         root,
         f"{program} train, on a GPU",

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""check_bare_wheels.py WHEELS FOLDER: installs the wheels of tools/make_wheels.py into a root that has Python
-and libc alone, without a network, and runs the program and the operator there. Prints each command with its seconds.
+"""check_bare_wheels.py WHEELS FOLDER: installs the wheels of tools/make_wheels.py into a root that has Python and libc
+alone, without a network, and runs the program and the operator there. Prints each command with its seconds.
 
-The root is FOLDER/root: this Python with the libraries that it links to in a folder of its own (by RPATH, so
-that nothing else finds them), and libc. PyTorch's own wheel links to the system's libstdc++ and libgcc_s: they
-come into the root after the program has run. Needs root or user namespaces (unshare); elsewhere it says so and
-does nothing."""
+The root is FOLDER/root: this Python with its libraries in a separate folder (by RPATH, so that no other program finds
+them), and libc. PyTorch's own wheel links to the system's libstdc++ and libgcc_s: they come into the root after the
+program has run. Needs root or user namespaces (unshare). Elsewhere it prints the reason and ends."""
 
 import os
 import pathlib
@@ -45,7 +44,7 @@ print(f"torch {torch.__version__}, loss {float(loss.detach()):.6f}, "
 
 
 def libraries_of(file):
-    """The paths of all shared libraries that the file is loaded with."""
+    """Returns the paths of all shared libraries that the file is loaded with."""
     said = subprocess.run(["ldd", str(file)], capture_output=True, text=True).stdout
     return re.findall(r"(/\S+) \(0x", said)
 
@@ -94,8 +93,8 @@ INSIDE = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && root=$0
 
 
 def inside(root, *command, network=False, **environment):
-    """Runs a command, whose first word may be several, in a mount, process and network namespace of its own; what it
-    mounts is gone with it. `network`: the host's."""
+    """Runs a command, whose first word may be several, in its own mount, process and network namespace. Its mounts end
+    with it. `network`: the host's network."""
     mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
     net = [] if network else ["--net"]
     own = ["unshare", "--mount", "--pid", "--fork", *net, *mapped, "sh", "-c", INSIDE, str(root)]
@@ -104,7 +103,7 @@ def inside(root, *command, network=False, **environment):
 
 
 def show(root, what, *command, lines=0, network=False, **environment):
-    """Runs it, prints its seconds and the last lines of its output."""
+    """Runs the command, prints its seconds and the last lines of its output."""
     start = time.monotonic()
     done = inside(root, *command, network=network, **environment)
     seconds = time.monotonic() - start

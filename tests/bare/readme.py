@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""readme.py FOLDER: types every indented line of README.md, as printed, in a bare Debian 12 on a terminal of 80 columns: as
-root, then as a user without sudo. Prints each line with its seconds and what became of it.
+"""readme.py FOLDER: types every indented line of README.md, as printed, in a bare Debian 12 on a terminal of 80
+columns: as root, then as a user without sudo. Prints each line with its seconds and its result.
 
-The root is FOLDER/root (debootstrap, from MIRROR), with git and make and nothing else that README does not name.
-PLACEHOLDERS says what stands for the words in capitals, ADDED and BEFORE what is typed besides, SKIPPED why a
-line is not typed. A line for which there is no rule, one that fails, and a bar wider than the terminal are faults.
-Needs root and a network for apt."""
+The root is FOLDER/root (debootstrap, from MIRROR), with git and make and no other package that README does not name.
+PLACEHOLDERS replaces the words in capitals, ADDED and BEFORE are typed besides, SKIPPED has the reason why a line is
+not typed. A line without a rule, a line that fails, and a bar wider than the terminal are faults. Needs root and a
+network for apt."""
 
 import collections
 import fcntl
@@ -30,7 +30,7 @@ PATH = "/opt/env/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 RUN, OTHER = "runs/demo/coupled", "runs/demo/vanilla"
 FEW = "--set train.steps=20 --set train.warmup_steps=2 --set checkpoint.every=20"
 
-# A line that begins like this is a command; others quote output, or are Python.
+# A line with such a beginning is a command. Other lines quote output, or are Python.
 COMMAND = re.compile(
     r"(\w+=\S* )*(git|make|couplet|mpirun|cc|pip|python3?|tar|ln|podman|sudo|apt(-get)?|export|cp|cd|\./\S+) "
 )
@@ -43,7 +43,7 @@ QUOTED = (
     (r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
     (r"^\.\.\.|  |^page: |^Side by side|\(\d\)", "output: tests/cli/check_demo.py"),
 )
-# Within a line, in this order; N is a number of its own. Verbs read a run of the demonstration.
+# Replacements within a line, in this order. N is a number of its own. Verbs read a run of the demonstration.
 PLACEHOLDERS = (
     (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""),
     (r"[][]", ""),
@@ -77,7 +77,7 @@ def first(rules, line, default=None):
 
 
 def typed(line, number):
-    """(what is typed, why nothing is): "" and None without a rule."""
+    """Returns (typed text, reason why no text is typed), or "" and None without a rule."""
     line = re.sub(r"\s+# .*", "", line)
     if not COMMAND.match(line + " "):
         return None, first(QUOTED, line, "")
@@ -91,7 +91,7 @@ def typed(line, number):
 
 
 def script(lines, end):
-    """Types each line in one shell, in a clone; marks where it ends, with exit code and seconds."""
+    """Types each line in one shell, in a clone. Marks where it ends, with exit code and seconds."""
     return "cd && git clone -q /srv/couplet.git couplet && cd couplet\n" + "".join(
         f"began=$(date +%s)\neval {quoted(line)} < /dev/null\n"
         f"printf '\\n{MARK} {number} %d %d\\n' $? $(($(date +%s) - began))\n{end if 'make demo' in line else ''}"
@@ -120,7 +120,7 @@ def make_root(root):
 
 
 def on_terminal(root, text, user):
-    """Returns what a shell of this user sends to a terminal when it runs the text."""
+    """Returns the output that a shell of this user sends to a terminal when it runs the text."""
     file = root / "tmp" / f"{user}.sh"
     file.write_text(text)
     terminal, inside = pty.openpty()
@@ -148,14 +148,15 @@ def on_terminal(root, text, user):
         try:
             while piece := os.read(terminal, 65536):
                 sent += piece
-        except OSError:  # its other end is closed
+        except OSError:  # the other end is closed
             pass
     os.close(terminal)
     (root.parent / f"{user}.log").write_bytes(sent)
     return sent.decode(errors="replace").replace("\r\n", "\n")
 
 
-# What only root can do, and README says in a sentence, after the demonstration. Debian's own matplotlib is too old.
+# Lines that only root can run, which README says in a sentence, after the demonstration. Debian's own matplotlib is too
+# old.
 AS_ROOT = (
     "apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
     "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"
@@ -196,7 +197,7 @@ def main():
             faults.append(f"README.md, line {number}: there is no rule for {line[4:]!r}")
     for why, numbers in left.items():
         print(f"not typed: lines {', '.join(numbers)}: {why}", flush=True)
-    if len(sys.argv) > 2:  # --lines: what would be typed
+    if len(sys.argv) > 2:  # --lines prints the lines to type
         print("\n".join(f"{number}: {line}" for number, line in lines))
     elif os.geteuid():
         print("debootstrap needs root: nothing is typed")

@@ -1,5 +1,5 @@
-"""cases.py: the verbs that are tried, each on inputs so small that it ends within a tenth of a
-second: what it is run with, what its results are, how one goes on, and when two results are equal."""
+"""cases.py: the tested verbs, each on inputs so small that it ends within a tenth of a second: its words, its results,
+the way to resume it, and the rule by which two results are equal."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ROWS = [
 
 
 class Wrong(Exception):
-    """The inputs cannot be made."""
+    """Reports that the inputs cannot be made."""
 
 
 # ---- files ----
@@ -39,8 +39,7 @@ def remove(path):
 
 
 class Case:
-    """One verb. Its results are files of the folder it is run in, and the standard output where
-    `printed` says so."""
+    """A verb. Its results are files of the folder in which it runs, and the standard output if `printed` is true."""
 
     printed = False
 
@@ -49,17 +48,18 @@ class Case:
         self.stdin, self.printed = stdin, printed
 
     def prepare(self, folder):
-        """Makes what must stand in the folder before."""
+        """Makes the files that the folder must have before."""
 
     def go_on(self, folder, words_of_overwriting):
-        """The words with which somebody goes on after a failure."""
+        """Returns the words with which a user resumes after a failure."""
         there = any((folder / name).exists() for name in self.results)
         if there and not words_of_overwriting:  # the verb overwrites by itself
             return self.words
         return [*self.words, *(words_of_overwriting if there else ())]
 
     def results_of(self, folder):
-        """Without what a kill left beside them; a page names the folder it was made in."""
+        """Returns the results without the remains of a kill beside them. A page names the folder in which it was
+        made."""
         here = str(folder.resolve()).encode()
         return {
             name: what.replace(here, b"") if name.endswith(".html") else what
@@ -68,17 +68,17 @@ class Case:
         }
 
     def half_written(self, folder, reference):
-        """The results that are neither absent nor as they should be; folders may lack files."""
+        """Returns the results that are neither absent nor correct. Folders may lack files."""
         there = self.results_of(folder)
         return [name for name, what in there.items() if what != reference.get(name)]
 
     def after_kill(self, program, folder, reference):
-        """Returns what is wrong with others' reading of what a kill left."""
+        """Returns the faults that other programs find in the remains of a kill."""
         return []
 
 
 class Encode(Case):
-    """Shards that are half there must not be trained on without a word."""
+    """Encodes shards. Incomplete shards must not be trained on without a warning."""
 
     def __init__(self, inputs):
         words = f"tokenize encode --tokenizer {inputs}/T.json --out S --by-source {inputs}/docs"
@@ -103,7 +103,7 @@ class Encode(Case):
 
 
 class Documents(Case):
-    """Its run is a copy, since it writes documents.json into it."""
+    """Scores documents. Its run is a copy, since it writes documents.json into the run."""
 
     def __init__(self, inputs):
         super().__init__("eval --documents", ["eval", "a", "--documents", "--limit", 8], ["a/documents.json"])
@@ -114,7 +114,7 @@ class Documents(Case):
 
 
 class Train(Case):
-    """A run, from its beginning or resumed where a copy of `begun` stands."""
+    """Trains a run, from its beginning or resumed if a copy of `begun` exists."""
 
     def __init__(self, name, config, saved, begun=None):
         self.fresh, self.resume = ["train", config, "--out", "R"], ["train", "--resume", "R"]
@@ -129,7 +129,7 @@ class Train(Case):
         return self.resume if (folder / "R" / "config.yaml").exists() else self.fresh
 
     def results_of(self, folder):
-        """The last checkpoint, lines without times, settings; how many checkpoints there are."""
+        """Returns the last checkpoint, lines without times, settings, and the number of checkpoints."""
         files, run = super().results_of(folder), folder / "R"
         last = os.readlink(run / "last") if (run / "last").is_symlink() else "none"
         found = {name: what for name, what in files.items() if name.startswith(f"R/{last}/")}
@@ -142,7 +142,7 @@ class Train(Case):
         }
 
     def half_written(self, folder, reference):
-        """`last` leads to a checkpoint that is what an undisturbed run saved at that step."""
+        """Checks that `last` leads to a checkpoint that equals the undisturbed run's at that step."""
         run = folder / "R"
         if not (run / "last").is_symlink():
             return []
@@ -178,7 +178,7 @@ def must(program, words, folder):
 
 
 def begin_run(program, inputs):
-    """A run that was killed in the middle: where its second checkpoint is renamed into place."""
+    """Makes a run that was killed in the middle: where its second checkpoint is renamed into place."""
     words, run = ["train", inputs / "c.yaml", "--out", inputs / "begun"], inputs / "begun"
     renames = KILL.__class__("", "KILL", ("rename",))
     total = program.run(words, inputs, renames).seen
@@ -191,7 +191,7 @@ def begin_run(program, inputs):
 
 
 def write_inputs(program, inputs):
-    """Everything that the cases read; nothing writes there afterwards."""
+    """Writes all files that the cases read. They are not changed afterwards."""
     inputs.mkdir()
     write_documents(inputs / "docs", 12, 30)
     write_rows(inputs / "rows")
@@ -203,13 +203,13 @@ def write_inputs(program, inputs):
 
 
 def save_all(program, config, folder):
-    """A run that keeps what it has after every step."""
+    """Makes a run that keeps its checkpoint of every step."""
     words = f"train {config} --out {folder} --set checkpoint.keep=1000 --set checkpoint.every=1"
     must(program, words.split(), folder.parent)
 
 
 def long_cases(program, inputs):
-    """Verbs that go on, on inputs that take long enough to be killed in the middle."""
+    """Returns verbs that can be resumed, on inputs that take long enough to be killed in the middle."""
     write_inputs(program, inputs)
     write_documents(inputs / "many", 1000, 30)
     write_rows(inputs / "many-rows", 60)
@@ -242,7 +242,7 @@ def ids_of(program, inputs):
 
 
 def all_cases(program, inputs):
-    """Every verb over inputs that are made here."""
+    """Returns every verb, on inputs that are made here."""
     write_inputs(program, inputs)
     model, tokenizer = inputs / "R", inputs / "T.json"
     one = ["--set", "compute.threads=1"]

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""check_damage.py COUPLET DAMAGE [--files N] [--first N] [--jobs N] [--only WORD]: damaged
-files of every format that is read. COUPLET, built with sanitizers, must end within 20 seconds and
-1.5 GB with exit code 0, 1 or 2, and with one sentence where it is not 0. Where check sums or counts
-guard a file, 0 is right only with the results of the whole file, or with a warning. DAMAGE is damage.c,
-built."""
+"""check_damage.py COUPLET DAMAGE [--files N] [--first N] [--jobs N] [--only WORD]: damaged files of every format that
+is read. COUPLET, built with sanitizers, must end within 20 seconds and 1.5 GB with exit code 0, 1 or 2, and with one
+sentence if the code is not 0. Where check sums or counts guard a file, 0 is right only with the results of the whole
+file, or with a warning. DAMAGE is damage.c, built."""
 
 import argparse
 import collections
@@ -47,17 +46,17 @@ profiles:
 
 
 class Format:
-    """A file of `base`, which is copied as a folder of its own, and the words that read it."""
+    """A file of `base`, which is copied as a separate folder, and the words that read it."""
 
     def __init__(self, name, base, file, words, guarded=None, stdin=None):
         self.name, self.base, self.file, self.words = name, base, file, words
-        self.guarded = guarded  # folder -> what must be as it was where the exit code is 0
-        self.stdin = stdin  # the file that is the standard input
+        self.guarded = guarded  # folder -> data that must be unchanged if the exit code is 0
+        self.stdin = stdin  # the file for the standard input
         self.whole = None
 
 
 def tree(*parts):
-    """Returns a function that reads those files and folders."""
+    """Returns a function that reads these files and folders."""
 
     def read(folder):
         return {
@@ -70,7 +69,7 @@ def tree(*parts):
 
 
 def weights(folder):
-    """The last checkpoint's tensors, and which steps have a line."""
+    """Returns the last checkpoint's tensors, and the steps that have a line."""
     lines = untimed_lines((folder / "R" / "metrics.jsonl").read_bytes())
     return {
         "steps": [line.get("step") if isinstance(line, dict) else None for line in lines],
@@ -79,7 +78,7 @@ def weights(folder):
 
 
 def settings_kept(folder):
-    """`weights`, where the damage did not make the run longer or shorter, which is allowed."""
+    """Returns `weights`, unless the damage made the run longer or shorter, which is allowed."""
     there = weights(folder)
     return there if there["steps"] and there["steps"][-1] == 6 else None
 
@@ -94,7 +93,7 @@ def answers(inputs, base):
 
 
 def write_bases(program, base):
-    """Folders with whole files of every format."""
+    """Makes folders with whole files of every format."""
     write_inputs(program, base / "inputs")
     inputs = base / "inputs"
 
@@ -116,7 +115,7 @@ def write_bases(program, base):
     shutil.copytree(inputs / "R", made("two") / "a", symlinks=True)
     must(program, ["eval", "a", "--documents", "--limit", 4], base / "two")
     shutil.copytree(base / "two" / "a", base / "two" / "b", symlinks=True)
-    text = (base / "two" / "b" / "config.yaml").read_text()  # another setting: no copy
+    text = (base / "two" / "b" / "config.yaml").read_text()  # a different setting, so that it is no duplicate
     (base / "two" / "b" / "config.yaml").write_text(re.sub(r"\n    alpha: \S+\n", "\n    alpha: 0.75\n", text))
     for name in ("a", "b"):
         must(
@@ -143,7 +142,7 @@ def write_bases(program, base):
 
 
 def index_of(folder):
-    """The weights under another name, and an index that leads there."""
+    """Writes the weights under another name, and an index that leads to it."""
     names = read_tensors(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
     (folder / "model.safetensors.index.json").write_text(
@@ -152,7 +151,7 @@ def index_of(folder):
 
 
 def interrupted(program, words, folder):
-    """An evaluation that is killed after some answers."""
+    """Makes an evaluation that is killed after some answers."""
     partial = folder / "q.json.partial"
     process = program.start(words, folder)
     while process.poll() is None:
@@ -236,7 +235,7 @@ class Trial:
         self.wrong, self.code = [], None
 
     def run_program(self, folder):
-        """The exit code and the two outputs; sets what is wrong with time and memory."""
+        """Returns the exit code and the two outputs. Records faults of time and memory."""
         stdin = (folder / self.form.stdin).read_bytes() if self.form.stdin else b""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
             given.write(stdin)

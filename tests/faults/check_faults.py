@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""check_faults.py COUPLET FAULTS.so [--all | --sample N] [--share K] [--memory-share K]
-[--only VERB,...] [--fault NAME,...] [--jobs N]: every verb with its n-th call failing, cut short or
-killed, and what comes of it. After each fault somebody goes on, and the results must be those of an
-undisturbed run, bit for bit.
+"""check_faults.py COUPLET FAULTS.so [--all | --sample N] [--share K] [--memory-share K] [--only VERB,...] [--fault
+NAME,...] [--jobs N]: every verb with its n-th call failing, cut short or killed, and the results. After each fault the
+verb is resumed, and the results must be those of an undisturbed run, bit for bit.
 
---sample takes N of all (verb, fault, n), the same in every run; --all takes all of them, or every K-th
-call and allocation; --memory-share 0 takes allocations by their stacks of calls. COUPLET is built without
-sanitizers, which have their own malloc."""
+--sample takes N of all (verb, fault, n), equal in every run. --all takes all of them, or every K-th call and
+allocation. --memory-share 0 takes allocations by their stacks of calls. COUPLET is built without sanitizers, which have
+their own malloc."""
 
 import argparse
 import concurrent.futures
@@ -25,11 +24,11 @@ from inputs import different, litter
 from program import Tried, count_wrong, markdown
 from shim import FAULTS, KILLED, STOPPED, UNAVAILABLE, Program
 
-SHOWN, SHOWN_BYTES = 100, 600  # sentences about what is wrong, and of each so much
+SHOWN, SHOWN_BYTES = 100, 600  # number of sentences about faults, and bytes of each
 
 
 def scratch():
-    """In memory where there is such a place: what is tried is what a program does, not a disk."""
+    """Returns a folder in memory, if there is one: the trials are of a program, not of a disk."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -75,7 +74,7 @@ class Trial(Tried):
             self.check(out == self.reference.out, f"{when}, but the standard output differs")
 
     def judge(self, outcome, folder, before):
-        """The end of the program that the fault fell on; `before`: what a kill had left there."""
+        """Judges the end of the program that had the fault. `before`: the files that a kill had left there."""
         self.check(not outcome.hung, "it hangs")
         if self.fault.kills and outcome.fired:
             self.check(outcome.code == KILLED, f"exit {outcome.code} after a kill")
@@ -97,7 +96,8 @@ class Trial(Tried):
         self.check(not half or said, f"half-written: {', '.join(half)}")
 
     def equal_enough(self, folder, out):
-        """After exit code 0. What could not be removed does not count: it goes the next time."""
+        """Compares results after exit code 0. Files that could not be removed do not count: the next try removes
+        them."""
         there = self.case.results_of(folder)
         lacking = [
             name
@@ -109,7 +109,7 @@ class Trial(Tried):
             self.check(out == self.reference.out, "exit 0 without a warning, but the standard output differs")
 
     def finish(self, folder):
-        """Goes on without faults."""
+        """Resumes without faults."""
         words = self.case.go_on(folder, self.reference.overwriting)
         outcome = self.program.run(words, folder, stdin=self.case.stdin)
         self.check(outcome.code == 0, f"going on: exit {outcome.code}: {outcome.err[-300:]!r}")
@@ -152,8 +152,8 @@ def by_stack(path, count):
 
 
 def plan(program, cases, references, faults, shares, place):
-    """Every trial there is, in a fixed order; of `shares` the second is that of allocations, 0: by their
-    stacks of calls."""
+    """Returns every trial, in a fixed order. Of `shares` the second is that of allocations; 0: by their stacks of
+    calls."""
     trials = []
     for case, reference in zip(cases, references):
         for fault in faults:
@@ -174,7 +174,7 @@ def plan(program, cases, references, faults, shares, place):
 
 
 def pick(trials, count):
-    """So many, as evenly from every verb and fault as there are trials; the same every time."""
+    """Returns `count` trials, spread evenly over verbs and faults, and equal every time."""
     numbers, groups = random.Random(1), {}
     for trial in trials:
         groups.setdefault((trial.case.name, trial.fault.name), []).append(trial)
@@ -188,7 +188,7 @@ def pick(trials, count):
 
 
 def table(trials, cases, faults):
-    """Trials and failures of every verb under every fault."""
+    """Returns a table of trials and failures of every verb under every fault."""
     rows = []
     for name in [case.name for case in cases] + ["all"]:
         of = [trial for trial in trials if name in ("all", trial.case.name)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_kills.py COUPLET FAULTS.so [--kills N] [--jobs N] [--seed N]: runs, encodings and evaluations
-that get a signal at a random moment. After each somebody goes on, and the results must be those of
-what nobody disturbed, bit for bit. FAULTS.so fails nothing here; with it the clock runs faster."""
+"""check_kills.py COUPLET FAULTS.so [--kills N] [--jobs N] [--seed N]: runs, encodings and evaluations that get a signal
+at a random moment. After each signal the command is resumed, and the results must be those of an undisturbed run, bit
+for bit. FAULTS.so makes no call fail here: it makes the clock run faster."""
 
 import argparse
 import collections
@@ -33,7 +33,7 @@ ENDS = {"KILL": (137,), "TERM": (143,), "INT": (130,), "TERM twice": (143,), "ST
 
 
 class Kill(Tried):
-    """One process, one sort of signal after so many seconds."""
+    """A process, and a kind of signal after a number of seconds."""
 
     def __init__(self, program, case, reference, sort, seconds):
         self.program, self.case, self.reference = program, case, reference
@@ -41,7 +41,7 @@ class Kill(Tried):
         self.wrong, self.came_late = [], False
 
     def disturb(self, folder):
-        """The exit code, and what was said."""
+        """Returns the exit code and the output."""
         process = self.program.start(self.case.words, folder)
         try:
             process.communicate(self.case.stdin, timeout=self.seconds)
@@ -66,7 +66,7 @@ class Kill(Tried):
             self.check(code in (0, *ENDS[self.sort]), f"exit {code}: {err[-300:]!r}")
             half = self.case.half_written(folder, self.reference.results)
             self.check(not half, f"half-written: {', '.join(half)}")
-            if self.sort in ("TERM", "INT"):  # a second signal does not wait for the cleaning either
+            if self.sort in ("TERM", "INT"):  # a second signal does not wait for the removal of files either
                 self.check(
                     code not in (130, 143) or self.case.name != "train" or not litter(folder / "R"),
                     f"left over: {litter(folder)}",
@@ -91,7 +91,7 @@ class Kill(Tried):
 
 
 def seconds_of(program, case, place):
-    """How long it takes, without a signal."""
+    """Returns the seconds that the case takes without a signal."""
     folder = pathlib.Path(tempfile.mkdtemp(dir=place))
     case.prepare(folder)
     start = time.monotonic()
@@ -130,7 +130,7 @@ def main():
     words.add_argument("--jobs", type=int, default=1)
     words.add_argument("--seed", type=int, default=1)
     words = words.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs may inherit its being ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # otherwise programs may inherit an ignored signal
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
         place = pathlib.Path(place)
         program = Program(words.program, words.shim, threads=2)

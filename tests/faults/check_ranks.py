@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """check_ranks.py COUPLET FAULTS.so [--all | --sample N] [--share K] [--fault NAME,...] [--jobs N] [--seed N]: two
 ranks, of which one has its n-th call on a file fail, or is killed or stopped there. All end within the limit, and one
-sentence names the rank and the file. Of a run, at calls on its own files while it opens, in a step, while a checkpoint
-is saved: `last` is whole, and the ranks go on to the bits of an undisturbed run. Of eval, inspect --text and tokenize
-encode, at calls on their inputs: there are no results, and those of the next try are the bytes of one process.
+sentence names the rank and the file.
+
+Runs have faults at calls on their own files while they open, in a step, and while a checkpoint is saved: `last` is
+whole, and the ranks resume to the bits of an undisturbed run. Eval, inspect --text and tokenize encode have faults at
+calls on their inputs: there are no results, and the results of the next try are the bytes of one process.
 
 The sample has a failing fsync, a full disk and a failing rename in the middle checkpoint and a kill and a SIGTERM in
-the opening, each on both ranks, a failing rename of the whole checkpoint, a stop of one rank of each verb, an allocation
-that fails, and N more trials of runs; --all takes every call of a run, and the allocations of each stack of calls, or
-every K-th. COUPLET is built without sanitizers: see check_faults.py. Without --seed the seed is a new one; it is
+the opening, each on both ranks, a failing rename of the whole checkpoint, a stop of one rank of each verb, a failing
+allocation, and N more trials of runs. --all takes every call of a run, and the allocations of each stack of calls, or
+every K-th. COUPLET is built without sanitizers: see check_faults.py. Without --seed the seed is a new one, and is
 printed."""
 
 import argparse
@@ -35,14 +37,14 @@ from train_case import write_corpus
 
 MESH = (2, 2)
 STEPS, EVERY = 6, 2
-# Files of a run: all, those of the checkpoint that is being saved, and this with its folder.
+# Files of a run: all files, files of the checkpoint that is being saved, and these with their folder.
 ALL_FILES, SAVED_FILES, SAVED_FOLDER = "/", "/.tmp-step/", "/.tmp-step"
-MOST_OPENING = 25  # files that a rank opens or reads before the first step, and fewer of them than there are
+MOST_OPENING = 25  # files that a rank opens or reads before the first step; there are more
 FAULTS = [fault for fault in FAULTS if fault.name in ("EIO", "disk full", "kill", "torn write", "SIGTERM")] + [
     Fault("stop", "STOP", CHANGES),
     Fault("memory", "ENOMEM", ("memory",)),
 ]
-HANG = Fault("hang", "HANG", ("sync",))  # of the computing thread alone
+HANG = Fault("hang", "HANG", ("sync",))  # in the computing thread alone
 BY_NAME = {fault.name: fault for fault in FAULTS}
 MESSAGE = {"EIO": "Input/output error", "disk full": "No space left on device"}
 UNDISTURBED = Fault("", "EIO", tuple(kind for kind in KINDS if kind != "memory"))
@@ -72,7 +74,7 @@ def start_words(words, fault, at, path, report):
 
 
 def start(library, words, rank, fault, at, path, report):
-    """Two ranks, of which this one has the fault at the n-th call on a file with `path` in its name."""
+    """Starts two ranks. `rank` has the fault at the n-th call on a file with `path` in its name."""
     with_fault = start_words(words, fault, at, path, report)
     return Ranks(library, MESH[0], parts=[(1, with_fault if r == rank else [COUPLET, *words]) for r in range(MESH[0])])
 
@@ -85,10 +87,10 @@ def end(job, report):
 
 
 class Faulty(Tried):
-    """A trial, and what must hold of it after the fault."""
+    """A trial, and the rules that hold after its fault."""
 
     def judge(self, out):
-        """`out`: the Outcome. Whether it was a failure."""
+        """Judges `out`, an Outcome. Returns whether it was a failure."""
         self.outcome = out
         found = sentences(out.said)
         self.check(out.fired, "the fault did not happen")
@@ -107,7 +109,7 @@ class Faulty(Tried):
         return out.code != 0
 
     def is_cleaning(self):
-        """A call whose failure may be none of the run: it asks, or removes something."""
+        """Returns whether the call only asks for or removes a file: its failure need not fail the run."""
         return (
             self.outcome.kind not in CHANGES
             or self.outcome.kind in ("close", "unlink")
@@ -147,7 +149,7 @@ class Faulty(Tried):
 
 
 class Trial(Faulty, Disturbed):
-    """A run: the n-th call of one rank on some of its files."""
+    """A trial of a run: the n-th call of one rank on some of its files."""
 
     def __init__(self, runs, library, rank, fault, at, files=ALL_FILES):
         super().__init__(runs, library, MESH, rank)
@@ -166,7 +168,7 @@ class Trial(Faulty, Disturbed):
 
 
 class VerbTrial(Faulty):
-    """A verb that shares its work: the n-th call of one rank on its inputs."""
+    """A trial of a verb that shares its work: the n-th call of one rank on its inputs."""
 
     def __init__(self, verbs, name, library, rank, fault, at):
         self.verbs, self.name, self.library, self.rank, self.fault, self.at = verbs, name, library, rank, fault, at
@@ -189,8 +191,8 @@ class VerbTrial(Faulty):
 
 
 class Verbs:
-    """The verbs that share their work over ranks, what one process makes of their inputs, and how many calls on these
-    each rank makes."""
+    """The verbs that share their work over ranks, the results of one process for their inputs, and the number of calls
+    that each rank makes on these inputs."""
 
     def __init__(self, folder, model):
         self.folder, self.inputs, self.model = folder, f"{folder}/inputs", f"{folder}/inputs/model"
@@ -218,7 +220,7 @@ class Verbs:
         }[name]
 
     def results(self, place):
-        """Without the answers so far, which are kept for the next try, and folders."""
+        """Returns the results without folders and without the answers so far, which are kept for the next try."""
         return {name: content for name, content in files_of(place).items() if not name.endswith(".partial")}
 
     def count(self, name, rank):
@@ -232,7 +234,8 @@ class Verbs:
 
 
 def count_calls(runs, rank, files):
-    """Counts the calls of each kind that an undisturbed rank makes on these files; None: they cannot be caught."""
+    """Counts the calls of each kind that an undisturbed rank makes on these files. Returns None if they cannot be
+    caught."""
     run = runs.folder / f"counted-{rank}-{len(files)}"
     job = start(LIBRARIES[0], runs.words(run, MESH), rank, UNDISTURBED, 0, f"{run}{files}", f"{run}.report")
     if job.end()[0] == UNAVAILABLE:
@@ -245,13 +248,13 @@ def of_fault(counts, fault):
 
 
 def some(numbers, count, begin=0.0, end=1.0):
-    """One of `count` calls, between these shares of them."""
+    """Returns one of `count` calls, between these shares of them."""
     return numbers.randrange(int(count * begin), int(count * end)) + 1
 
 
 def sample(runs, verbs, counts, count, numbers):
-    """Yields what must be in every sample, and `count` more. A checkpoint is saved three times: the middle one is hit. A
-    stop of a verb comes in the last quarter of its calls, where the ranks watch each other."""
+    """Yields the trials of every sample, and `count` more. A checkpoint is saved three times, and the middle one has
+    the fault. A stop of a verb comes in the last quarter of its calls, where the ranks watch each other."""
     sync, rename = (dataclasses.replace(BY_NAME["EIO"], calls=(kind,)) for kind in ("sync", "rename"))
     kill, term, stop = (
         dataclasses.replace(BY_NAME[name], calls=("open", "create", "read")) for name in ("kill", "SIGTERM", "stop")
@@ -263,7 +266,7 @@ def sample(runs, verbs, counts, count, numbers):
             yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, at, SAVED_FILES)
         for fault in (kill, term):
             yield Trial(runs, numbers.choice(LIBRARIES), rank, fault, some(numbers, MOST_OPENING))
-    whole = of_fault(count_calls(runs, 0, SAVED_FOLDER), rename)  # the last of a checkpoint is that of its folder
+    whole = of_fault(count_calls(runs, 0, SAVED_FOLDER), rename)  # the last one renames its folder
     yield Trial(runs, numbers.choice(LIBRARIES), 0, rename, 2 * whole // 3, SAVED_FOLDER)
     # Rank 0 writes metrics.jsonl to the disk before each checkpoint.
     yield Trial(runs, numbers.choice(LIBRARIES), 0, HANG, 2, "/metrics.jsonl")

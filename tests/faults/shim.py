@@ -1,4 +1,4 @@
-"""shim.py: a program run with one fault of faults.c, and what came of it."""
+"""shim.py: runs a program with one fault of faults.c, and reads its outcome."""
 
 import dataclasses
 import os
@@ -21,8 +21,8 @@ class Fault:
     name: str
     how: str
     calls: tuple
-    lasts: bool = False  # all later ones fail too
-    only: tuple = ()  # verbs; all if there are none
+    lasts: bool = False  # all later calls fail too
+    only: tuple = ()  # verbs with this fault; all verbs if it is empty
 
     @property
     def kills(self):
@@ -44,12 +44,12 @@ FAULTS = (
 
 @dataclasses.dataclass
 class Outcome:
-    code: int  # as a shell has it: 128 + n after signal n
+    code: int  # as in a shell: 128 + n after signal n
     out: bytes
     err: str
-    seen: int  # calls that counted
-    fired: int  # faults that happened
-    place: str  # where the first one did
+    seen: int  # number of calls that counted
+    fired: int  # number of faults that happened
+    place: str  # the place of the first fault
     hung: bool = False
 
     def sentences(self):
@@ -60,8 +60,7 @@ class Outcome:
 
 
 class Program:
-    """A program that is run with the shim, if there is one. On one thread the n-th call is always the
-    same."""
+    """A program that is run with the shim, if there is a shim. On one thread the n-th call is always one call."""
 
     def __init__(self, path, shim=None, threads=1):
         self.path, self.shim = os.path.abspath(path), shim and os.path.abspath(shim)
@@ -117,7 +116,7 @@ def shell_code(code):
 
 @dataclasses.dataclass
 class Record:
-    """The `record` of faults.c."""
+    """The numbers of `record` of faults.c."""
 
     seen: int = 0
     fired: int = 0

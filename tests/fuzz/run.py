@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""run.py seeds|fuzz PROGRAM [--seconds N] [--jobs J] [--corpus FOLDER] [TARGET...]: the targets of targets.c.
+"""run.py seeds|fuzz PROGRAM [--seconds N] [--jobs J] [--corpus FOLDER] [TARGET...]: runs the targets of targets.c.
 
 seeds  gives each target its seeds, of which it must accept some. PROGRAM is built without libFuzzer.
-fuzz   runs each target on seeds and what earlier runs found in FOLDER (build/fuzz-corpus); an input that ends a
-       target lies there too, and the exit code is 1."""
+fuzz   runs each target on seeds and on the inputs that earlier runs found in FOLDER (build/fuzz-corpus).
+       An input that ends a target is kept in FOLDER too, and the exit code is 1."""
 
 import argparse
 import concurrent.futures
@@ -29,7 +29,7 @@ ROWS = (
 
 
 def files(*patterns):
-    """The small files of the checkout with these names."""
+    """Returns the small files of the checkout with these names."""
     return [
         path.read_bytes()
         for pattern in patterns
@@ -67,7 +67,7 @@ SEEDS = {
 
 
 def prepare(folder, program, target):
-    """The program under the name of the target, in a working folder of its own, and its seeds."""
+    """Makes a working folder with the program under the name of the target, and its seeds."""
     work = pathlib.Path(folder, target)
     (work / "seeds").mkdir(parents=True)
     (work / target).symlink_to(pathlib.Path(program).resolve())

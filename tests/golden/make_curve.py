@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""make_curve.py COUPLET: prints tiny-curve.json, the first steps of configs/tiny.yaml as PyTorch trains
-them in float64.
+"""make_curve.py COUPLET: prints tiny-curve.json, the first steps of configs/tiny.yaml as PyTorch trains them in
+float64.
 
-Needs numpy and torch; to be run in the root of the project. COUPLET gives the initial weights and the
-token shards alone, by a run of one step at a learning rate of 0. All else stands here, from the paper's
-pseudo-code, the model of OLMoE and docs/decisions.md: order of the data, model, losses, noise,
-clipping, AdamW, schedule. The bound of the coupling loss is one at which hinges stay active.
+Needs numpy and torch. Runs in the root of the project. COUPLET gives the initial weights and the token shards alone, by
+a run of one step at a learning rate of 0. All other parts are written here, from the paper's pseudo-code, the model of
+OLMoE and docs/decisions.md: order of the data, model, losses, noise, clipping, AdamW, schedule. The bound of the
+coupling loss is one at which hinges stay active.
 """
 
 import json
@@ -52,7 +52,7 @@ CONFIG = {
 
 
 def begin(couplet, folder):
-    """Name -> parameter of the initial weights, and the sequences of the training data."""
+    """Returns name -> parameter of the initial weights, and the sequences of the training data."""
     words = [couplet, "train", "configs/tiny.yaml", "--out", folder]
     for one in (*SETTINGS, "train.steps=1", "train.warmup_steps=0", "train.lr=0"):
         words += ["--set", one]
@@ -73,7 +73,7 @@ def begin(couplet, folder):
 
 
 def order(count):
-    """Of the sequences in the first epoch with seed 0, as OLMo shuffles them."""
+    """Returns the order of the sequences in the first epoch with seed 0, as OLMo shuffles them."""
     places = np.arange(count, dtype=np.uint32)
     np.random.Generator(np.random.PCG64(0)).shuffle(places)
     return torch.tensor(places.astype(np.int64))
@@ -87,7 +87,7 @@ def rms_norm(x, weight):
 
 
 def rotate(x):
-    """x [B, heads, T, h]: the pair of number i is i + h/2."""
+    """Rotates x [B, heads, T, h]: the partner of number i is i + h/2."""
     half = x.shape[-1] // 2
     angle = torch.arange(T)[:, None] * THETA ** (-torch.arange(half, dtype=torch.float64) / half)
     a, b = x[..., :half], x[..., half:]
@@ -109,7 +109,7 @@ def attention(x, w):
 
 
 def experts(x, w, share, chosen):
-    """The sum over the chosen ones of share * W_o(SiLU(W_g x) * (W_p x))."""
+    """Returns the sum over the chosen experts of share * W_o(SiLU(W_g x) * (W_p x))."""
     out = torch.zeros_like(x)
     for e in range(w["gate.weight"].shape[0]):
         token, place = torch.where(chosen == e)
@@ -120,7 +120,7 @@ def experts(x, w, share, chosen):
 
 
 def router_losses(logits, prob, chosen):
-    """Load balancing n sum f P over the shares of slots f, and the mean of logsumexp^2."""
+    """Returns the load balancing n sum f P over the shares of slots f, and the mean of logsumexp^2."""
     n = prob.shape[1]
     slots = torch.bincount(chosen.flatten(), minlength=n) / chosen.numel()
     return n * (slots * prob.mean(0)).sum(), torch.logsumexp(logits, dim=-1).pow(2).mean()
@@ -131,7 +131,7 @@ def below(weights, prefix):
 
 
 def forward(weights, ids, layers):
-    """Cross-entropy; balance and z, means over layers."""
+    """Returns the cross-entropy, and balance and z as means over layers."""
     x, balance, z = weights["model.embed_tokens.weight"][ids], 0, 0
     for layer in range(layers):
         w = below(weights, f"model.layers.{layer}.")
@@ -151,7 +151,7 @@ def forward(weights, ids, layers):
 
 
 def philox(block, step, layer):
-    """Philox4x32-10 with seed 0: block [m] -> four numbers each, below 2^32."""
+    """Computes Philox4x32-10 with seed 0: block [m] -> four numbers each, below 2^32."""
     low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
     c = [block & low, block >> high, np.full_like(block, step), np.full_like(block, 2 | layer << 8)]
     k = [np.uint64(0), np.uint64(0)]
@@ -163,7 +163,7 @@ def philox(block, step, layer):
 
 
 def noise(router, step, layer):
-    """delta [n, d] ~ U(1 - eps, 1 + eps), eps_i half the distance to the next row in units of |R_i|."""
+    """Draws delta [n, d] ~ U(1 - eps, 1 + eps), eps_i half the distance to the next row in units of |R_i|."""
     n, d = router.shape
     apart = (router[:, None] - router[None]).norm(dim=-1) + torch.diag(torch.full((n,), math.inf))
     eps = apart.min(dim=1).values / (2 * router.norm(dim=1))
@@ -173,7 +173,7 @@ def noise(router, step, layer):
 
 
 def coupling(router, gates, delta):
-    """router [n, d], gates [n, D, d]."""
+    """Returns the coupling loss of router [n, d], gates [n, D, d]."""
     M = torch.einsum("jDd,id->ijD", gates, delta * router).norm(dim=-1)
     own = ALPHA * M.diagonal()
     return (F.relu(M - own[:, None]) + F.relu(M - own[None])).fill_diagonal_(0).mean()

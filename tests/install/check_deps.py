@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_deps.py: what tools/deps.sh does and says where packages are missing, on machines that are made of
-stubs: root, an ordinary user with and without sudo, a system without apt, clang alone; what tools/after_install.sh
-says; that a build prints one line, all with V=1, and all where it fails, and draws its share on a terminal; and in
-which folders it works."""
+"""check_deps.py: actions and messages of tools/deps.sh if packages are missing, on machines that are made of stubs:
+root, an ordinary user with and without sudo, a system without apt, clang alone; messages of tools/after_install.sh; the
+output of a build (one line, all with V=1, all if it fails, its share on a terminal); and the folders in which a build
+works."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ DEPS, BUILD, AFTER = (ROOT / "tools" / name for name in ("deps.sh", "build.sh", 
 
 
 def machine(folder, **commands):
-    """A folder of commands, each a line of shell; those of the system that the scripts need are there."""
+    """Makes a folder of commands, each a line of shell, with the system's commands that the scripts need."""
     folder.mkdir()
     for name in ("sh", "sed", "grep", "cat", "mkdir", "nproc"):
         folder.joinpath(name).symlink_to(pathlib.Path("/bin", name))
@@ -80,7 +80,7 @@ def check_packages(work):
 
 
 def check_compilers(work):
-    """gcc is asked for where there is no compiler, and OpenMP with clang, which does not bring it."""
+    """gcc is requested if there is no compiler, and OpenMP with clang, which lacks it."""
     clang = {"clang": 'case $1 in --version) echo "clang version 14";; *) exit 1;; esac'}
     there = {"clang": clang["clang"].replace("exit 1", "exit 0")}
     for number, (what, commands, words, wanted, unwanted) in enumerate(
@@ -103,7 +103,8 @@ def check_compilers(work):
 
 
 def check_installed(work):
-    """The loader takes note as root; a line to type where that is not enough or not allowed, or PATH lacks the program."""
+    """The loader's cache is updated as root. A line to type is printed if that is not enough or not allowed, or if PATH
+    lacks the program."""
     manifest = work / "manifest.txt"
     manifest.write_text("/p q/bin/couplet\n/p q/lib/libcouplet.so.0\n/p q/lib/libcouplet.so\n/p q/share/doc/couplet\n")
     cache, folders = "/p q/lib/libcouplet.so (libc6,x86-64) => /p q/lib/libcouplet.so", "/p q/lib: (from x)"
@@ -130,7 +131,8 @@ def check_installed(work):
 
 
 def check_share(work):
-    """On a terminal the share that is built is drawn on one line, which goes at the end; a failure is still one."""
+    """On a terminal the share that is built is drawn on one line, which is removed at the end. A failed build still
+    fails."""
     for code, end in ((0, "true"), (1, "false")):
         stubs = machine(work / f"terminal-{code}", cmake=f'echo "-- noise"; echo "[  7%] a"; echo "[ 50%] b"; {end}')
         terminal, inside = pty.openpty()
@@ -142,7 +144,7 @@ def check_share(work):
             try:
                 while piece := os.read(terminal, 4096):
                     sent += piece
-            except OSError:  # its other end is closed
+            except OSError:  # the other end is closed
                 pass
             error = process.stderr.read()
         os.close(terminal)
@@ -157,8 +159,8 @@ def check_share(work):
 
 
 def check_folders(work):
-    """A build in a folder with odd characters, or a sentence where CMake itself cannot; no command that a shell reads
-    a second time."""
+    """Builds in a folder with odd characters, or gives a sentence if CMake itself cannot. No command is read twice by a
+    shell."""
     for name in ('a"b', "a;b", "a#b", "a[b", "a:b", "a,b", "a$(b", "a\\b"):
         (work / name).mkdir()
         code, said = run(BUILD, "release", cwd=work / name, PATH=os.environ["PATH"])
@@ -198,7 +200,7 @@ def check_quiet(work):
 
 
 def check_targets():
-    """Every target that builds asks for its packages first."""
+    """Every target that builds checks its packages first."""
     target, first = None, {}
     for line in pathlib.Path("Makefile").read_text().splitlines():
         if line.startswith("\t") and target:
@@ -206,7 +208,7 @@ def check_targets():
         elif ":" in line and not line.startswith((" ", ".")):
             target = line.split(":")[0] if "##" in line else None
             if target and line.split("##")[0].split(":")[1].strip() == "release":
-                first[target] = "tools/deps.sh"  # that of release
+                first[target] = "tools/deps.sh"  # the line of release
     for name, line in first.items():
         check(line.startswith("tools/deps.sh") or name in ("clean", "help"), f"make {name}: {line}")
     check(len(first) > 10, f"targets: {first}")

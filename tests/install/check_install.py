@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_install.py BUILD COMPILER SANITIZERS: installs into an empty folder and uses what lies there
-as another program would: through pkg-config and CMake, shared and static."""
+"""check_install.py BUILD COMPILER SANITIZERS: installs into an empty folder and uses the installed files as another
+program would: through pkg-config and CMake, shared and static."""
 
 import os
 import pathlib
@@ -52,7 +52,7 @@ def check_files(prefix):
 
 
 def check_module(prefix):
-    """The installed program finds the CUDA backend that was installed with it: here the emulated one, of one GPU."""
+    """The installed program finds the CUDA backend that was installed with it: the emulated one with one GPU."""
     built = re.search(r"^COUPLET_CUDA_MODULE:STRING=(.+)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
     done = subprocess.run(
         f"{prefix}/bin/couplet train configs/tiny.yaml --out {prefix}/run --set compute.device=cuda:9".split(),
@@ -70,7 +70,7 @@ def check_module(prefix):
 
 
 def check_exports(prefix, library):
-    """The shared library exports what the installed headers mark CPL_API, and nothing else."""
+    """The shared library exports only the functions that the installed headers mark CPL_API."""
     headers = "".join(file.read_text() for file in sorted((prefix / "include").rglob("*.h")))
     declared = set(re.findall(r"CPL_API\b[^;{]*?\b(cpl_\w+)\s*\(", headers))
     symbols = run("nm", "-D", "--defined-only", library / "libcouplet.so").splitlines()
@@ -109,7 +109,7 @@ def check_cmake(folder, prefix):
 
 
 def check_build_in_path(folder, prefix):
-    """A build folder in PATH, as for trying the program, does not hide what is installed."""
+    """A build folder in PATH, as for trying the program, does not hide the installed program."""
     path = os.pathsep.join([BUILD, str(prefix / "bin"), os.environ["PATH"]])
     run(
         f"cmake -S {folder} -B {folder}/in-path -DCMAKE_C_COMPILER={COMPILER} -DCMAKE_C_FLAGS={' '.join(FLAGS)}",

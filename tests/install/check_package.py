@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_package.py BUILD: makes Debian's packages of the build and reads them with dpkg-deb: what `make install`
-installs lies in exactly one of them, in Debian's form where that is another; the fields of each;
-and the list of libraries that tarball and wheel bring."""
+"""check_package.py BUILD: makes Debian's packages of the build and reads them with dpkg-deb: each file that `make
+install` installs is in exactly one of them, in Debian's form if that is another. Checks the fields of each package, and
+the list of libraries that tarball and wheel contain."""
 
 import hashlib
 import json
@@ -51,12 +51,13 @@ def run(*words):
 
 
 def plain(path):
-    """Without Debian's folder of the architecture, which an installation under another prefix has not."""
+    """Returns the path without Debian's folder of the architecture, which an installation under another prefix
+    lacks."""
     return re.sub(r"^lib/[a-z0-9_]+-linux-gnu[a-z0-9]*/", "lib/", path)
 
 
 def files_of(package):
-    """The paths below usr/, all of root."""
+    """Returns the paths below usr/, which must all belong to root."""
     lines = [line.split(maxsplit=5) for line in run("dpkg-deb", "-c", package).splitlines()]
     check(all(line[1] == "root/root" for line in lines), f"{package.name}: files of others than root")
     names = [line[5].split(" -> ")[0] for line in lines if not line[0].startswith("d")]
@@ -102,8 +103,8 @@ def check_fields(name, package):
 
 
 def check_list_of_libraries(folder):
-    """Checks what the tarball and the wheel bring: each library is in the list for scanners, with sum and package; and
-    what is linked into the CUDA backend is named where that is brought."""
+    """Checks the libraries in the tarball and the wheel: each is in the list for scanners, with sum and package.
+    Libraries that are linked into the CUDA backend are named if the backend is included."""
     run(
         f"cmake -Dversion={VERSION} -Dprogram={BUILD / 'couplet'} -Dlibraries_to={folder / 'lib'} "
         f"-Dlicenses_to={folder / 'licenses'} -Dmodule={MODULE} -P cmake/bundle.cmake"
@@ -136,7 +137,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        # Named thus, CPack does not build first, beside other tests.
+        # With these names, CPack does not build first, beside other tests.
         run(
             f"cpack --config {BUILD}/CPackConfig.cmake -G DEB -B {folder}/packages -D CPACK_CMAKE_GENERATOR=Ninja "
             "-D CPACK_DEBIAN_COMPRESSION_TYPE=none"

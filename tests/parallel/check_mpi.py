@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The collectives of parallel/group.h on each MPI library that is here: right, and the same bits as on threads.
+"""Checks the collectives of parallel/group.h on each installed MPI library: right results, and the bits of threads.
 
 usage: check_mpi.py GROUP_RANKS BUILD"""
 
@@ -34,7 +34,7 @@ for ranks in (2, 3, 4, 7):
         expect(code == 0, f"{library}, {ranks} ranks: {code} {error}")
         expect(out == threads.stdout, f"{library}, {ranks} ranks: {out.strip()}, on threads {threads.stdout.strip()}")
 
-# Another MPI library than the launcher's, a file that is none, none at all: a sentence, exit code 3.
+# Another MPI library than the launcher's, a file that is no library, or a missing library: a sentence, exit code 3.
 for library in here:
     for other, sentence in [(o, "belongs to another MPI library") for o in here if o != library] + [
         ("/nowhere/x.so", "there is no file /nowhere/x.so"),

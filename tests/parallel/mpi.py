@@ -1,4 +1,4 @@
-"""What tests on MPI share: the MPI libraries that are here, and how each starts its ranks."""
+"""mpi.py: shared by tests on MPI: the installed MPI libraries, and how each starts its ranks."""
 
 import os
 import pathlib
@@ -9,7 +9,8 @@ LIBRARIES = ("openmpi", "mpich")
 
 
 def is_here(library, build):
-    """Whether ranks can be started; says why not. MPICH prints about /sys among what its ranks print."""
+    """Returns whether ranks can be started, and prints the reason if not. MPICH prints about /sys among the output of
+    its ranks."""
     module, why = pathlib.Path(build, f"couplet-mpi-{library}.so"), ""
     if not shutil.which(f"mpirun.{library}") or not module.exists():
         why = f"not checked: there is no mpirun.{library} or no {module.name}"
@@ -21,7 +22,8 @@ def is_here(library, build):
 
 
 def environment(**more):
-    """Leaks inside the MPI libraries are not ours; more ranks than processors must not spin."""
+    """Returns the environment of ranks. Leaks inside the MPI libraries are not ours. More ranks than processors must
+    not spin."""
     return {
         **os.environ,
         "LSAN_OPTIONS": "detect_leaks=0",
@@ -34,7 +36,7 @@ def environment(**more):
 
 
 def command_of(library, parts):
-    """This library's mpirun of several programs, (ranks, words) each, in the order of the ranks."""
+    """Returns this library's mpirun of several programs, (ranks, words) each, in the order of the ranks."""
     more = ["--oversubscribe", "--bind-to", "none"] if library == "openmpi" else []
     words = [f"mpirun.{library}", *more]
     for ranks, part in parts:
@@ -43,12 +45,12 @@ def command_of(library, parts):
 
 
 def command(library, ranks, *words):
-    """The words under this library's mpirun."""
+    """Returns the words under this library's mpirun."""
     return command_of(library, [(ranks, words)])
 
 
 def run(library, ranks, *words, build, timeout=120, **more):
-    """(exit code, standard output, standard error)"""
+    """Returns (exit code, standard output, standard error)."""
     done = subprocess.run(
         command(library, ranks, *words),
         env=environment(**more),

@@ -1,5 +1,5 @@
-"""certificates.py: certificates for servers of tests, made with the program openssl: an authority of their own, and what a
-client must refuse."""
+"""certificates.py: certificates for servers of tests, made with the program openssl: a separate authority, and
+certificates that a client must refuse."""
 
 import pathlib
 import ssl
@@ -14,8 +14,8 @@ def openssl(*words):
 
 
 class Certificates:
-    """Files of a folder. `ca`: the authority a client is to trust. `good`: for 127.0.0.1 and 127.0.0.2. `wrong_name`: of the
-    same authority for another host. `stranger`: for the right hosts, of an authority that nobody trusts."""
+    """Files of a folder. `ca`: the authority that a client must trust. `good`: for 127.0.0.1 and 127.0.0.2.
+    `wrong_name`: of this authority for another host. `stranger`: for the right hosts, of an untrusted authority."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -63,11 +63,11 @@ class Certificates:
         return certificate, key
 
     def context(self, which="good"):
-        """A server's TLS context with one of the certificates."""
+        """Returns a server's TLS context with one of the certificates."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*getattr(self, which))
         return context
 
     def environment(self):
-        """Variables by which OpenSSL, curl and Python find the authority."""
+        """Returns variables by which OpenSSL, curl and Python find the authority."""
         return dict.fromkeys(("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"), str(self.ca[0]))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""check_absent.py PROGRAM: the program as -DCPL_REMOTE=OFF links it reads local files and refuses others with a sentence."""
+"""check_absent.py PROGRAM: the program as -DCPL_REMOTE=OFF links it reads local files and refuses others with a
+sentence."""
 
 import pathlib
 import sys

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""check_published.py COUPLET: tools/published.py against the tests' own hub, whose repositories have the names of the page
-and small checkpoints in them: it fills the rows it is told to, with the figures of the local files, and no others."""
+"""check_published.py COUPLET: runs tools/published.py on the tests' own hub, whose repositories have the names of the
+page and small checkpoints in them. It fills the rows that are named, with the figures of the local files, and no
+others."""
 
 import math
 import pathlib
@@ -78,7 +79,7 @@ def check_filling(one, page, folders):
 
 
 def check_failing(one, page):
-    """A model that is not there, or that the hub says nothing sensible of, leaves its row; the next one is still read."""
+    """A missing model, or one with an invalid answer of the hub, leaves its row. The next row is still read."""
     before, servers = page.read_text(), one.servers
     kept = servers.repositories.pop(published.MODELS["OLMoE"][0])
     out, code = publish(one, page, "--only", "OLMoE", "--only", "gpt-oss")

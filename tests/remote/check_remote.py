@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""check_remote.py COUPLET: inspections of checkpoints from afar: the figures are those of the local file, from the bytes of
-headers, routers and gates alone; tokens, caches, the limit of requests. What servers do wrong: check_remote_faults.py."""
+"""check_remote.py COUPLET: inspections of remote checkpoints: the figures are those of the local file, from the bytes
+of headers, routers and gates alone; tokens, caches, the limit of requests. check_remote_faults.py has the faults of
+servers."""
 
 import contextlib
 import json
@@ -30,7 +31,7 @@ SECOND = "model-00002-of-00003.safetensors"
 
 
 def check_equal(one, folder):
-    """From the hub by branch, tag, commit, old name and page; from a plain folder; one file."""
+    """Inspects from the hub by branch, tag, commit, old name and page; from a plain folder; and one file."""
     servers, local = one.servers, one.json(folder)
     commit = servers.repositories["org/model"].commit("main")
     plain = servers.serve("plain", folder)
@@ -81,7 +82,7 @@ def check_gguf(one, made):
 
 
 def check_bytes(one, made):
-    """What is asked for, and that the line before says so; --dry-run stops there."""
+    """Checks the requested bytes, and that the line before states them. --dry-run stops there."""
     servers = one.servers
     servers.clear()
     out, err, code = one.run("hf://org/model", "--dry-run")
@@ -107,7 +108,7 @@ def check_bytes(one, made):
 
 
 def check_at_once(one, made):
-    """Several requests are on their way at once, over connections that are kept; a bar has the rate and the time left."""
+    """Several requests are on their way at once, over kept connections. A bar has the rate and the time left."""
     servers = one.servers
     servers.clear()
     servers.misbehave(wrongly.trickle(1 << 15, 0.02), "store", r"\.safetensors$")
@@ -139,7 +140,7 @@ def check_at_once(one, made):
 
 
 def made_of_layer(made, layer):
-    """The same checkpoint of which one layer is needed, and the headers of all files."""
+    """Returns the checkpoint with one needed layer, and the headers of all files."""
 
     class Part:
         needed = {
@@ -151,7 +152,7 @@ def made_of_layer(made, layer):
 
 
 def check_unread(one):
-    """Nothing is kept without --cache: no file is left below HOME or the working folder."""
+    """Without --cache no file is written below HOME or the working folder."""
     cwd = one.work / "empty"
     cwd.mkdir()
     one.json("hf://org/model", cwd=cwd)
@@ -160,7 +161,7 @@ def check_unread(one):
 
 
 def check_http2(one, made):
-    """Redirected to nginx, and asked directly."""
+    """Inspects through a redirect to nginx, and from nginx directly."""
     if nginx.missing():
         print(f"not checked: {nginx.missing()}")
         return
@@ -190,7 +191,7 @@ def check_http2(one, made):
 
 
 def check_local(one, made):
-    """A local path opens no socket of the network, whatever the environment says."""
+    """A local path opens no socket of the network, whatever the environment is."""
     if not shutil.which("strace"):
         print("not checked: the program strace is not here")
         return
@@ -218,7 +219,7 @@ def tokens(servers, host):
 
 
 def check_tokens(one, made):
-    """The token's places, the order between them, and that it goes to the endpoint alone."""
+    """Checks the places of the token, their order, and that the token goes to the endpoint alone."""
     servers, local = one.servers, one.json(made.folder)
     file, hf_home = one.work / "token", one.work / "hf"
     hf_home.mkdir()
@@ -280,7 +281,7 @@ def check_tokens(one, made):
 
 
 def check_patience(one, made):
-    """What passes: an address that expires once, a server that asks to wait, cuts."""
+    """Checks failures that pass: an address that expires once, a server that asks to wait, cuts."""
     servers, local = one.servers, one.json(made.folder)
 
     def tried(what, fault=None, least=0, **how):
@@ -311,8 +312,8 @@ def check_patience(one, made):
 
 
 def check_latest_wait(one, made):
-    """Two ranges on their way: the first is asked to wait for 2 s, then the second for 4 s. The first is not sent again before
-    both times have passed."""
+    """Two ranges are on their way: the first is asked to wait for 2 s, then the second for 4 s. The first is not sent
+    again before both times have passed."""
     servers, arrived, both, until = one.servers, [], threading.Event(), []
 
     def fault(seen, make):
@@ -350,8 +351,8 @@ def check_latest_wait(one, made):
 
 
 def check_renewed(one, made):
-    """A renewed way that leads to another host, whose ETags have another form: the hub's X-Linked-ETag says whether it is the
-    same file. Answers of the old host, which are on their way, are held against its own ETag."""
+    """A renewed address leads to another host, whose ETags have another form: the hub's X-Linked-ETag shows whether the
+    file is unchanged. Answers of the old host, which are on their way, are compared with its own ETag."""
     servers, local = one.servers, one.json(made.folder)
     content = digest(made.folder / SECOND, "sha256")
     plain = servers.serve("plain", made.folder, "hub") + f"/{SECOND}"
@@ -377,7 +378,7 @@ def check_renewed(one, made):
     lifetime, servers.lifetime = (
         servers.lifetime,
         2,
-    )  # less than a range takes: those that wait set out once the new way answers
+    )  # less than a range takes: waiting requests start once the new address answers
     servers.misbehave(wrongly.trickle(1 << 14, 0.2), "store", r"\.safetensors$")
     check(one.json("hf://org/model") == local, "a way that lasts less long than a range takes: other figures")
     check(any(seen.status == 403 for seen in servers.seen), "no way expired")
@@ -397,7 +398,7 @@ def check_renewed(one, made):
 
 
 def weights(spans):
-    """Without the beginnings of files, which say whether a file is still the same."""
+    """Returns the spans without the beginnings of files, which show whether a file is unchanged."""
     return [span for span in spans if span[0] > 0]
 
 
@@ -406,12 +407,13 @@ def kept_in(cache):
 
 
 def n_asked(one):
-    """Ranges of weights that were asked for."""
+    """Returns the number of requested ranges of weights."""
     return sum(len(weights(spans)) for spans in one.spans().values())
 
 
 def interrupt(one, made, cache):
-    """Ctrl-C once a range of weights is kept, while others do not end; how many ranges are kept then."""
+    """Interrupts the program once a range of weights is kept, while others do not end. Returns the number of kept
+    ranges."""
     servers = one.servers
     servers.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
     with subprocess.Popen(
@@ -434,7 +436,7 @@ def interrupt(one, made, cache):
 
 
 def check_cache(one, made):
-    """Goes on where it was cut, and reads nothing twice."""
+    """A cut inspection is resumed, and reads no byte twice."""
     servers, local, cache = one.servers, one.json(made.folder), one.work / "cache"
     _, err, code = one.run(made.folder, "--cache", cache)
     check(code == 2 and "--cache keeps what is fetched" in err, f"--cache of a local folder: {code} {err}")
@@ -472,7 +474,7 @@ def check_cache(one, made):
 
 
 def check_changed_cache(one, made, cache):
-    """Another file under the same name is not mixed with what was kept; damaged bytes are not used."""
+    """Another file of equal name is not mixed with the kept bytes, and damaged bytes are not used."""
     servers, file = one.servers, made.folder / SECOND
     before = file.read_bytes()
     file.write_bytes((one.work / "second" / SECOND).read_bytes())
@@ -503,7 +505,7 @@ def check_changed_cache(one, made, cache):
 
 
 def check_limit(one):
-    """80 layers of a router and 256 gates, each far from the next."""
+    """Inspects 80 layers of a router and 256 gates, each far from the next."""
     made = many_gates(one.work / "many", layers=80, n=256)
     one.servers.add("org/many", made.folder)
     one.servers.clear()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""check_remote_families.py COUPLET: the small checkpoints of tests/golden from a web server, with the figures of the local files:
-every family, GGUF, silhouettes, beside a local one; what needs no server, and what must not leave this machine."""
+"""check_remote_families.py COUPLET: the small checkpoints of tests/golden from a web server, with the figures of the
+local files: every family, GGUF, silhouettes, beside a local one; words that need no server, and data that must not
+leave this machine."""
 
 import struct
 import sys
@@ -19,7 +20,7 @@ def same(one, local, remote, *flags, **how):
 
 
 def check_families(one):
-    """Where a gate lies within one tensor with the up half, that is said."""
+    """A gate that shares its tensor with the up half is reported."""
     folders = sorted(path for path in FAMILIES.iterdir() if path.is_dir())
     check(len(folders) >= 7, f"{len(folders)} families")
     for folder in folders:
@@ -55,7 +56,7 @@ def check_mixed(one):
 
 
 def check_vocabulary(one):
-    """A GGUF file whose vocabulary lies before the tensors: it is read front to back in few requests."""
+    """A GGUF file may have its vocabulary before the tensors: it is read front to back in few requests."""
     source = GOLDEN / "gguf" / "moe" / "llama.gguf"
     raw, end = source.read_bytes(), Gguf(source).at
     words = [f"word {i}".encode() for i in range(200000)]
@@ -79,7 +80,7 @@ def check_vocabulary(one):
 
 
 def check_proxies(one):
-    """What is not protected on its way does not leave this machine by a proxy."""
+    """An unprotected request does not leave this machine by a proxy."""
     nowhere = "http://127.0.0.1:1"
     place = one.servers.serve("olmoe", FAMILIES / "olmoe", "plain")
     one.servers.clear()
@@ -88,7 +89,7 @@ def check_proxies(one):
 
 
 def check_without_libcurl(one):
-    """Where libcurl cannot be loaded, what to install is said, and a local path is still read."""
+    """If libcurl cannot be loaded, the package to install is named, and a local path is still read."""
     with scratch_folder() as place:
         (place / "libcurl.so.4").write_bytes(b"")
         environment = one.environment(LD_LIBRARY_PATH=str(place), HF_ENDPOINT="")

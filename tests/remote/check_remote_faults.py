@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_remote_faults.py COUPLET: what servers, hubs and checkpoints do wrong, from afar: one sentence and exit code 1, at
-once, with nothing of a server's text that moves a terminal. What must pass all the same is in check_remote.py."""
+"""check_remote_faults.py COUPLET: faults of remote servers, hubs and checkpoints: one sentence and exit code 1, at
+once, and no text of a server that moves a terminal. Failures that must pass are in check_remote.py."""
 
 import json
 import re
@@ -25,12 +25,12 @@ MOST_SENT = 32 << 20  # bytes that a server may have sent (most lie in the buffe
 MOST_JSON, MOST_LIST = (
     32 << 20,
     8 << 20,
-)  # bytes of a JSON file and of a list of files that are taken (docs/security.md)
+)  # most bytes of a JSON file and of a list of files that are read (docs/security.md)
 MOST_SECONDS = 100
 
 
 def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **how):
-    """A fault of a server, and its sentence."""
+    """Checks a fault of a server, and its sentence."""
     servers = one.servers
     servers.clear()
     servers.misbehave(fault, **({"host": "store", "path": r"\.safetensors$"} | how))
@@ -64,8 +64,8 @@ OPEN, SCHEME, UNCLEAR = '"http://127.0.0.1:9/x" is not encrypted', ": is neither
 TENSORS = {"host": "hub", "path": r"resolve/.*\.safetensors$"}
 CONFIG, ANY = {"host": "hub", "path": "config.json"}, {"path": "resolve|repos"}
 
-# Of each group: the fault, the sentence about it, the server's function, and which requests meet it. Where libcurl gives
-# the reason, its words are not those of all of its versions.
+# Faults by group: the fault, the sentence about it, the server's function, and the requests that meet it. If libcurl
+# gives the reason, its words differ between its versions.
 FAULTS = {
     "beginnings": [
         ("the whole file", WHOLE, wrongly.ignores_ranges, {}),
@@ -146,7 +146,7 @@ FAULTS = {
 
 
 def check_faults(one, group, place="hf://org/model"):
-    """No content of a local file and no password is printed."""
+    """Neither the contents of a local file nor a password are printed."""
     for what, pattern, fault, how in FAULTS[group]:
         text = faulty(one, f"{place}: {what}", pattern, fault, place=place, **how)
         check("root:" not in text and "word@" not in text, f"{what}: {text}")
@@ -186,7 +186,7 @@ def check_certificates(one):
 
 
 def check_gated(one):
-    """What to do is said: for a stranger, and for a token that may not."""
+    """The remedy is named: for a user without a token, and for a token without the right."""
     hub = re.escape(one.servers.hub.url)
     stranger = (
         rf"127.0.0.1:\d+ refuses it [(]401[)]: there is no such repository, or it is private or gated: accept its terms on "
@@ -208,7 +208,7 @@ def check_gated(one):
 
 
 def check_nearest(one, made):
-    """404: the nearest name that there is."""
+    """A 404 names the nearest existing name."""
     other = one.work / "renamed"
     shutil.copytree(made.folder, other)
     (other / SECOND).rename(other / SECOND.replace("model-", "model"))
@@ -237,7 +237,7 @@ def check_nearest(one, made):
 
 
 def check_buckets(one, made):
-    """A bucket that answers 403 for what it does not have: optional files count as absent if another one can be read."""
+    """A bucket answers 403 for missing files: optional files count as absent if another file can be read."""
     servers, folder = one.servers, GOLDEN / "families" / "olmoe"
     plain, local = servers.serve("bucket", folder), one.json(folder)
     absent = (
@@ -294,7 +294,7 @@ def check_buckets(one, made):
 
 
 def check_changes(one, made):
-    """A file that becomes another while it is read."""
+    """A file changes while it is read."""
     servers, file = one.servers, made.folder / SECOND
     before, shorter = (
         file.read_bytes(),
@@ -322,7 +322,8 @@ def check_changes(one, made):
 
 
 def check_tags(one, made):
-    """A long ETag counts as a whole. A server without strong ETags is named, and what they would have shown."""
+    """A long ETag is compared as a whole. A server without strong ETags is named, with the changes that they would have
+    shown."""
     servers, plain, file = one.servers, one.servers.serve("tags", made.folder), made.folder / SECOND
     numbers = iter(range(99))
     by_turns = lambda seen, make: wrongly.says(ETag=f'"{"x" * 300}{next(numbers) > 5}"')(seen, make)  # noqa: E731
@@ -350,7 +351,7 @@ def check_tags(one, made):
 
 
 def variant(one, made, name, file, change):
-    """A copy of the checkpoint with one file changed, as hf:// and as https://."""
+    """Makes a copy of the checkpoint with one file changed, as hf:// and as https://."""
     folder = one.work / name
     shutil.copytree(made.folder, folder)
     (folder / file).write_bytes(change((folder / file).read_bytes()))
@@ -359,7 +360,7 @@ def variant(one, made, name, file, change):
 
 
 def check_indexes(one, made):
-    """Names that lead out of the folder are never asked for."""
+    """Names that lead out of the folder are never requested."""
     servers = one.servers
     outside = '{}: tensor model.layers.0.mlp.gate.weight: "{}" is not the name of a file in the folder of the index$'
     absent, reasons = (
@@ -404,7 +405,7 @@ def check_indexes(one, made):
 
 
 def check_headers(one, made):
-    """Sizes of headers that nobody has, and what stands in a file's place."""
+    """Checks impossible sizes of headers, and other contents in a file's place."""
 
     def header(size, text=b"{"):
         return lambda raw: struct.pack("<Q", size) + text + raw[8 + len(text) :]
@@ -508,7 +509,7 @@ def check_gguf(one):
 
 
 def check_listings(one, made):
-    """Lists of files that are no lists, or name what nobody may ask for."""
+    """Checks lists of files that are no lists, or name forbidden files."""
     bare = one.work / "listed"
     bare.mkdir()
     (bare / "config.json").write_text("{}")
@@ -543,7 +544,7 @@ def check_listings(one, made):
 
 
 def check_words(one):
-    """What is no address is told as such, before anything is asked."""
+    """An invalid address is reported before any request."""
     one.servers.clear()
     for why, words in {
         "names of places elsewhere begin with hf:// or https://": (
@@ -601,7 +602,7 @@ def check_words(one):
 
 
 def check_proxies(one):
-    """A proxy that cannot be used is told without its password, at once; one that does not answer, after all tries."""
+    """An unusable proxy is reported without its password, at once; a proxy that does not answer, after all tries."""
     unusable = "the request to [^ ]+ failed: the address of the proxy cannot be used "
     for proxy, pattern in (
         ("http://bob:hu/hush@127.0.0.1:1", unusable),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_remote_whole.py COUPLET: files that are read as a whole, such as an index: one that is cut is resumed, and every answer
-is held against the first. The index is longer than the beginning that is asked for of each file."""
+"""check_remote_whole.py COUPLET: files that are read as a whole, such as an index: a file that is cut is resumed, and
+every answer is compared with the first. The index is longer than the requested beginning of each file."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def long_index(folder):
 
 
 def in_turn(*faults):
-    """The n-th request gets the n-th fault; None, and all later ones: the right answer."""
+    """Gives the n-th request the n-th fault. None, and all later requests, give the right answer."""
     left = list(faults)
 
     def fault(seen, make):
@@ -35,14 +35,14 @@ def in_turn(*faults):
 
 
 def cut_after(seen, make):
-    """Cut in the middle; what came before is read by then."""
+    """Cuts in the middle, so slowly that the bytes before the cut are read."""
     answer = make()
     answer.cut, answer.length, answer.piece, answer.pause = 100000, answer.promised(), 20000, 0.05
     return answer
 
 
 def unnamed(fault):
-    """The same without ETag and Last-Modified."""
+    """Returns the fault without ETag and Last-Modified."""
 
     def both(seen, make):
         answer = fault(seen, make) if fault else make()
@@ -53,7 +53,7 @@ def unnamed(fault):
 
 
 def unsaid_length(more):
-    """The whole file and `more`, without Content-Length."""
+    """Sends the whole file and `more`, without Content-Length."""
 
     def fault(seen, make):
         answer = make()
@@ -63,14 +63,14 @@ def unsaid_length(more):
 
 
 def part_unasked(seen, make):
-    """206 where no range was asked for."""
+    """Answers 206 to a request without a range."""
     answer = make()
     size = answer.path.stat().st_size
     return Answer(206, answer.headers | {"Content-Range": f"bytes 0-99/{size}"}, path=answer.path, range=(0, 99))
 
 
 class Asked:
-    """What was asked of the index, and how."""
+    """Records the requests for the index."""
 
     def __init__(self, one, place, local, size):
         self.one, self.place, self.local, self.size = one, place, local, size
@@ -80,7 +80,7 @@ class Asked:
         self.one.servers.misbehave(in_turn(*faults), path=f"(resolve-cache|files).*{INDEX}$")
 
     def ranges(self):
-        """Of each request for it: None for the whole file, else first and last byte."""
+        """Returns for each request of the index None for the whole file, otherwise first and last byte."""
         with self.one.servers.lock:
             texts = [
                 seen.headers.get("range")
@@ -90,7 +90,7 @@ class Asked:
         return [text and tuple(map(int, text.removeprefix("bytes=").split("-"))) for text in texts]
 
     def holds(self, what, wanted, *faults):
-        """The figures are right, and the requests are: "head", "whole", "rest"."""
+        """Checks the figures, and the requests: "head", "whole", "rest"."""
         self.begin(*faults)
         check(self.one.json(self.place) == self.local, f"{what}: other figures")
         names = ["whole" if span is None else "head" if span[0] == 0 else "rest" for span in self.ranges()]
@@ -104,7 +104,7 @@ class Asked:
 
 
 def check_plain(one, folder, local, size):
-    """Below https:// the beginning of the index is asked for first, to see whether it is there."""
+    """Below https:// the beginning of the index is requested first, to find whether it exists."""
     asked = Asked(one, one.servers.serve("plain", folder), local, size)
     asked.holds("nothing wrong", ["head", "whole"])
     asked.holds("a cut", ["head", "whole", "rest"], None, cut_after)
@@ -127,7 +127,7 @@ def check_plain(one, folder, local, size):
 
 
 def check_hub(one, folder, local, size):
-    """Of a hub the index is asked for once. Nobody has read anything of it when it turns out to be another."""
+    """From a hub the index is requested once. No byte of it was read when it turns out to be another."""
     asked = Asked(one, one.servers.add("org/model", folder), local, size)
     asked.holds("hub: nothing wrong", ["whole"])
     asked.holds("hub: a cut", ["whole", "rest"], cut_after)

@@ -1,5 +1,5 @@
-"""checkpoints.py: OLMoE-like checkpoints of random numbers, sharded safetensors and GGUF, which say which bytes of their
-files an inspection needs; and one of many small gates, whose other bytes take no space on disk."""
+"""checkpoints.py: OLMoE-like checkpoints of random numbers, as sharded safetensors and GGUF, with the list of bytes
+that an inspection needs, and a checkpoint of many small gates, whose other bytes take no space on disk."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ UPPER = bytes(0x3C + (0x80 if i & 1 else 0) + (i >> 1 & 1) for i in range(256))
 
 
 def numbers(rng, count):
-    """bf16."""
+    """Returns random numbers in bf16."""
     raw = bytearray(rng.randbytes(2 * count))
     raw[1::2] = raw[1::2].translate(UPPER)
     return bytes(raw)
@@ -22,7 +22,7 @@ def is_read(name):
 
 
 class Checkpoint:
-    """`needed`: file -> [(first, last)] of header, routers and gates."""
+    """A checkpoint. `needed`: file -> [(first, last)] of header, routers and gates."""
 
     def __init__(self, folder, layers=2, n=4, d=256, D=1024):
         self.folder, self.shape, self.needed = pathlib.Path(folder), (layers, n, d, D), {}
@@ -49,7 +49,7 @@ class Checkpoint:
         }
 
     def layer(self, l):
-        """Names and shapes, in the order of the file."""
+        """Yields names and shapes, in the order of the file."""
         _, n, d, D = self.shape
         yield f"model.layers.{l}.mlp.gate.weight", (n, d)
         for e in range(n):
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 def write_file(checkpoint, file, shapes, write):
-    """One safetensors file in bf16, whose numbers `write` puts into the open file."""
+    """Writes one safetensors file in bf16. `write` puts its numbers into the open file."""
     header, at = {}, 0
     for name, (rows, columns) in shapes.items():
         header[name] = {"dtype": "BF16", "shape": [rows, columns], "data_offsets": [at, at + 2 * rows * columns]}
@@ -77,7 +77,7 @@ def write_file(checkpoint, file, shapes, write):
 
 
 def sharded(folder, seed=1, **shape):
-    """A file for each layer, and one for the embedding, which nobody needs."""
+    """Writes a file for each layer, and one for the embedding, which is never needed."""
     made, rng, names = Checkpoint(folder, **shape), random.Random(seed), {}
     layers = made.shape[0]
     files = [{"model.embed_tokens.weight": (512, made.shape[2])}, *(dict(made.layer(l)) for l in range(layers))]
@@ -100,7 +100,7 @@ def sharded(folder, seed=1, **shape):
 
 
 def many_gates(folder, layers, n, d=8, D=1 << 17):
-    """layers * n gates of 2 MB with as much between them, all zero."""
+    """Writes layers * n gates of 2 MB with as many bytes between them, all zero."""
     made = Checkpoint(folder, layers=layers, n=n, d=d, D=D)
     names = {}
     for l in range(layers):
@@ -122,7 +122,7 @@ def text_of(value):
 
 
 def gguf(folder, file="model.gguf", seed=1, **shape):
-    """Version 3, alignment 32: routers in F32, experts in BF16, one tensor for all experts of a layer."""
+    """Writes version 3, alignment 32: routers in F32, experts in BF16, one tensor for all experts of a layer."""
     made, rng = Checkpoint(folder, **shape), random.Random(seed)
     layers, n, d, D = made.shape
     values = {
@@ -169,7 +169,7 @@ def gguf(folder, file="model.gguf", seed=1, **shape):
 
 
 def union(spans):
-    """Sorted, without overlaps."""
+    """Returns the spans sorted, without overlaps."""
     out = []
     for first, last in sorted(spans):
         if out and first <= out[-1][1] + 1:
@@ -184,5 +184,5 @@ def length(spans):
 
 
 def overlap(a, b):
-    """Bytes that are in both."""
+    """Returns the number of bytes that are in both."""
     return length(union(a)) + length(union(b)) - length(union([*a, *b]))

@@ -1,5 +1,5 @@
-"""exchange.py: a host of tests that answers, over TLS if it has a certificate: what is kept of a request, what an answer is, and a server that
-delivers it, with the faults that the answer says. fake_hub.py decides what is answered."""
+"""exchange.py: a host of tests, with TLS if it has a certificate: the record of a request, the form of an answer, and a
+server that sends it, with the faults that the answer names. fake_hub.py chooses the answers."""
 
 import contextlib
 import dataclasses
@@ -50,9 +50,9 @@ class Answer:
     status: int = 200
     headers: dict = dataclasses.field(default_factory=dict)
     body: object = b""  # bytes, or an iterable of them
-    length: int | None = None  # the Content-Length; None: that of the bytes, or for an iterable none
+    length: int | None = None  # the Content-Length; None: that of the bytes, or no Content-Length for an iterable
     path: pathlib.Path | None = None  # the file of the body
-    range: tuple | None = None  # first and last byte of it
+    range: tuple | None = None  # first and last byte of the file
     cut: int | None = None  # bytes of the body, after which the connection is reset
     pause: float = 0  # seconds after each piece of the body
     piece: int = CHUNK
@@ -80,7 +80,7 @@ def read_pieces(path, first, last, size):
 
 
 def error(status, code, message, **headers):
-    """An error of the hub."""
+    """Returns an error of the hub."""
     known = {"X-Error-Code": code, "X-Error-Message": message, "Content-Type": "application/json"} if code else {}
     return Answer(status, known | headers, json.dumps({"error": message}).encode())
 
@@ -93,7 +93,7 @@ def redirect(status, location, **headers):
 
 
 def parse_range(text):
-    """(first, last), (first, None), (-n, None) for the last n bytes; None: no single range."""
+    """Returns (first, last), (first, None), or (-n, None) for the last n bytes; None if it is no single range."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", text or "")
     if not found or not (found[1] or found[2]):
         return None
@@ -160,7 +160,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for part in answer.pieces():
             if answer.cut is not None:
                 part = part[: answer.cut - seen.sent]
-            seen.sent += len(part)  # first, so that a client that has them all finds them counted
+            seen.sent += len(part)  # first, so that the bytes are counted before a client has all of them
             self.wfile.write(part)
             if answer.cut is not None and seen.sent >= answer.cut:
                 return self.reset()
@@ -192,7 +192,7 @@ class Server(http.server.ThreadingHTTPServer):
         return self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request, client_address):
-        """A client that has gone, or that does not trust the certificate: part of the tests."""
+        """Ignores clients that have gone, or that do not trust the certificate: they are part of the tests."""
         self.servers.broken.append(repr(sys.exc_info()[1]))
 
     def shutdown_request(self, request):

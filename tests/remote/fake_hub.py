@@ -56,7 +56,7 @@ def digest_of(path, kind, _changed, _size):
 
 
 def digest(path, kind):
-    """Of the content as it is now; of a large file, of its name and date."""
+    """Returns the digest of the current content, or for a large file of its name and date."""
     now = path.stat()
     if now.st_size > LARGEST:
         return hashlib.new(kind, f"{path} {now.st_mtime_ns} {now.st_size}".encode()).hexdigest()
@@ -68,7 +68,7 @@ class Repository:
     name: str
     folder: pathlib.Path
     gated: bool = False
-    revisions: dict = dataclasses.field(default_factory=dict)  # branch or tag -> folder, where it is another one
+    revisions: dict = dataclasses.field(default_factory=dict)  # branch or tag -> folder, if it is a different one
     moved_to: str = ""  # its new name
 
     def folder_of(self, revision):
@@ -93,15 +93,15 @@ class Repository:
 
 
 class FakeHub:
-    """All hosts; a context manager. `work`: a folder for certificates."""
+    """Runs all hosts, as a context manager. `work`: a folder for certificates."""
 
     def __init__(self, work):
         self.certificates = Certificates(pathlib.Path(work) / "certificates")
         self.repositories, self.folders, self.faults = {}, {}, []
         self.seen, self.broken, self.lock, self.stopping = [], [], threading.Lock(), threading.Event()
-        self.lifetime, self.generation = 3600, 0  # seconds of signed addresses; those of older generations are refused
-        self.at_once = self.most_at_once = 0  # bodies on their way
-        self.store_url = None  # in place of the store: serves the folder of a repository, such as nginx
+        self.lifetime, self.generation = 3600, 0  # seconds; addresses of older generations are refused
+        self.at_once = self.most_at_once = 0  # number of bodies on their way
+        self.store_url = None  # a server in place of the store for the folder of a repository, such as nginx
         self.hub = Server(self, "hub", "127.0.0.1", self.certificates.context())
         self.store = Server(self, "store", "127.0.0.2", self.certificates.context())
         self.plain = Server(self, "plain", "127.0.0.1", None)
@@ -122,7 +122,7 @@ class FakeHub:
         return self.certificates.environment() | {"HF_ENDPOINT": self.hub.url} | more
 
     def use_certificate(self, host, which):
-        """For connections from now on."""
+        """Sets the certificate of later connections."""
         getattr(self, host).context = self.certificates.context(which)
 
     # what there is
@@ -132,12 +132,12 @@ class FakeHub:
         return f"hf://{name}"
 
     def serve(self, name, folder, host="store"):
-        """A plain folder that all hosts have; its address."""
+        """Gives all hosts a plain folder. Returns its address."""
         self.folders[name] = pathlib.Path(folder)
         return f"{getattr(self, host).url}/files/{name}"
 
     def expire(self):
-        """All addresses that were signed before are refused from now on."""
+        """Refuses all addresses that were signed before."""
         self.generation += 1
 
     # what was asked
@@ -160,7 +160,7 @@ class FakeHub:
         self.faults.clear()
 
     def bodies(self, pattern=""):
-        """The requests that were answered with bytes of a file."""
+        """Returns the requests that were answered with bytes of a file."""
         with self.lock:
             return [
                 one
@@ -172,7 +172,7 @@ class FakeHub:
         return sum(one.range[1] - one.range[0] + 1 for one in self.bodies(pattern) if one.range)
 
     def misbehave(self, fault, host=".*", path="", times=None, skip=0):
-        """Of the requests of a host whose path or file matches, after the first `skip`, `times` are answered by `fault`."""
+        """Lets `fault` answer requests of a host whose path or file matches: `times` of them after the first `skip`."""
         self.faults.append({"fault": fault, "host": host, "path": path, "left": times, "skip": skip})
 
     # answers
@@ -222,7 +222,7 @@ class FakeHub:
         return error(404, "", "Sorry, we can't find the page you are looking for.")
 
     def refusal(self, seen, name):
-        """The hub does not say to strangers which repositories there are."""
+        """Refuses strangers without a hint whether the repository exists."""
         repository = self.repositories.get(name)
         if not repository and seen.token not in (ACCESS, OUTSIDER):
             return error(401, "RepoNotFound", "Invalid username or password.")
@@ -296,7 +296,8 @@ class FakeHub:
         return hmac.new(secret, f"{path} {expires}".encode(), "sha256").hexdigest()
 
     def sign(self, path, content, file):
-        """The address of a file in the store; the real one names the content, so that this one knows the path by it."""
+        """Returns the address of a file in the store. The real address names the content, so this one has the path in
+        it."""
         if self.store_url:
             return f"{self.store_url}/{urllib.parse.quote(file)}"
         place, expires = f"/repos/{content[:2]}/{content}", int(time.time() + self.lifetime)
@@ -329,7 +330,7 @@ class FakeHub:
 
     @staticmethod
     def of_file(seen, path, file, etag, headers=None):
-        """The file, or the range that was asked for; If-Match and If-Range as RFC 9110 has them."""
+        """Returns the file, or the requested range, with If-Match and If-Range by RFC 9110."""
         size, seen.file, quoted = path.stat().st_size, file, f'"{etag}"'
         headers = {"ETag": quoted, "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"} | (
             headers or {}

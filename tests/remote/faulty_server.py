@@ -1,5 +1,6 @@
-"""faulty_server.py: what servers do wrong, for `FakeHub.misbehave`. A fault is a function of the request and of `make`, which
-gives the right answer (`make(ranges=False)`: that of a server without ranges); each of these returns such a function, or is one."""
+"""faulty_server.py: faults of servers, for `FakeHub.misbehave`. A fault is a function of the request and of `make`,
+which gives the right answer (`make(ranges=False)`: that of a server without ranges). Each function here returns a
+fault, or is a fault."""
 
 import email.utils
 import gzip
@@ -20,21 +21,21 @@ def endless(piece=b"\0" * (1 << 16)):
 
 
 def ignores_ranges(seen, make):
-    """The whole file, as servers without ranges do."""
+    """Sends the whole file, as servers without ranges do."""
     answer = make(ranges=False)
     answer.headers.pop("Accept-Ranges", None)
     return answer
 
 
 def ignores_ranges_endlessly(seen, make):
-    """A whole file of 690 GB, of zeros."""
+    """Sends a whole file of 690 GB, of zeros."""
     answer = make()
     kept = {name: value for name, value in answer.headers.items() if name == "ETag"}
     return Answer(200, kept, endless(), HUGE)
 
 
 def never_ends(seen, make):
-    """A whole file of a length that nobody is told."""
+    """Sends a whole file of unknown length."""
     return Answer(200, {"ETag": make().headers.get("ETag", '"x"')}, endless())
 
 
@@ -44,7 +45,7 @@ def not_satisfiable(seen, make):
 
 
 def other_range(seen, make):
-    """The right number of bytes, from 64 bytes later or earlier on, and told so."""
+    """Sends the right number of bytes, from 64 bytes later or earlier on, with a true Content-Range."""
     answer = make()
     if answer.status == 206:
         size = answer.path.stat().st_size
@@ -55,7 +56,7 @@ def other_range(seen, make):
 
 
 def other_size(seen, make):
-    """Content-Range says that the file is longer by one byte than before."""
+    """Sends a Content-Range in which the file is longer by one byte than before."""
     answer = make()
     if answer.status == 206:
         first, last = answer.range
@@ -64,7 +65,7 @@ def other_size(seen, make):
 
 
 def unsaid_range(seen, make):
-    """206 without Content-Range."""
+    """Sends 206 without Content-Range."""
     answer = make()
     answer.headers.pop("Content-Range", None)
     return answer
@@ -80,7 +81,7 @@ def senseless_range(text):
 
 
 def shorter(by=1):
-    """A part of the range, and Content-Range and Content-Length say so."""
+    """Sends a part of the range, with true Content-Range and Content-Length."""
 
     def fault(seen, make):
         answer = make()
@@ -97,7 +98,7 @@ def shorter(by=1):
 
 
 def falls_short(by=1):
-    """Content-Range promises the range, Content-Length and body have fewer bytes."""
+    """Sends the Content-Range of the request, with fewer bytes in Content-Length and body."""
 
     def fault(seen, make):
         answer = make()
@@ -109,7 +110,7 @@ def falls_short(by=1):
 
 
 def goes_on(seen, make):
-    """More bytes than the range that was asked for, without end."""
+    """Sends more bytes than the requested range, without end."""
     answer = make()
     if answer.status == 206:
         return Answer(206, answer.headers, itertools.chain(answer.pieces(), endless()))
@@ -117,7 +118,7 @@ def goes_on(seen, make):
 
 
 def gzipped(seen, make):
-    """The right range, with a Content-Encoding that nobody asked for."""
+    """Sends the right range, with a Content-Encoding that was not requested."""
     answer = make()
     if not answer.path:
         return answer
@@ -129,7 +130,7 @@ def gzipped(seen, make):
 
 
 def cut(after=100):
-    """The connection is reset after so many bytes of the body."""
+    """Resets the connection after `after` bytes of the body."""
 
     def fault(seen, make):
         answer = make()
@@ -140,7 +141,7 @@ def cut(after=100):
 
 
 def hangs_up(seen, make):
-    """The connection is closed without an answer."""
+    """Closes the connection without an answer."""
     return Answer(0, raw=[])
 
 
@@ -154,7 +155,7 @@ def endless_headers(seen, make):
 
 
 def long_header(length=8 << 20):
-    """One header of that many bytes."""
+    """Sends one header of `length` bytes."""
 
     def fault(seen, make):
         return Answer(
@@ -165,7 +166,7 @@ def long_header(length=8 << 20):
 
 
 def trickle(piece=512, pause=0.02):
-    """The right answer, in small pieces."""
+    """Sends the right answer, in small pieces."""
 
     def fault(seen, make):
         answer = make()
@@ -184,7 +185,7 @@ def status(code, body=b"", **headers):
 
 
 def hides_absence(code=403):
-    """Of what is not there, a bucket whose names may not be listed says that it is forbidden."""
+    """Answers that a missing file is forbidden, as a bucket does whose names may not be listed."""
 
     def fault(seen, make):
         answer = make()
@@ -202,7 +203,7 @@ def retry_after(code=429, seconds=1, as_date=False):
 
 
 def screams(code=404, megabytes=100):
-    """An error whose text is long and has what moves a terminal."""
+    """Sends an error with a long text that has characters that move a terminal."""
 
     def fault(seen, make):
         text = ESCAPES + b"A line of an error.\n" * 51
@@ -219,7 +220,7 @@ def screams(code=404, megabytes=100):
 
 
 def redirects(location, code=302):
-    """To an address, or to what a function of the request gives."""
+    """Redirects to an address, or to the result of a function of the request."""
 
     def fault(seen, make):
         return Answer(code, {"Location": location(seen) if callable(location) else location})
@@ -228,12 +229,12 @@ def redirects(location, code=302):
 
 
 def loops(seen, make):
-    """To itself."""
+    """Redirects to the request's own address."""
     return Answer(302, {"Location": seen.target})
 
 
 def wanders(seen, make):
-    """Every time to another address of the same host."""
+    """Redirects every time to another address of the host."""
     base, _, number = seen.target.partition("?hop=")
     return Answer(302, {"Location": f"{base}?hop={int(number or 0) + 1}"})
 
@@ -242,7 +243,7 @@ def wanders(seen, make):
 
 
 def changes(path, content):
-    """Before this answer, the file becomes another; nobody sees a part of it."""
+    """Replaces the whole file at once before this answer."""
 
     def fault(seen, make):
         new = path.parent.parent / f"{path.name}.new"
@@ -262,7 +263,7 @@ def other_tag(seen, make):
 
 
 def without(*names):
-    """The right answer without these headers."""
+    """Sends the right answer without these headers."""
 
     def fault(seen, make):
         answer = make()
@@ -274,12 +275,12 @@ def without(*names):
 
 
 def dated(seen, make):
-    """The right answer with Last-Modified in place of an ETag."""
+    """Sends the right answer with Last-Modified in place of an ETag."""
     return says(Last_Modified="Sat, 01 Nov 2025 00:00:00 GMT")(seen, lambda **how: without("ETag")(seen, make))
 
 
 def says(**headers):
-    """The right answer with these headers."""
+    """Sends the right answer with these headers."""
 
     def fault(seen, make):
         answer = make()

@@ -1,4 +1,5 @@
-"""nginx.py: Debian's nginx (package nginx-light) as a process of the tests, with TLS, HTTP/2 and ranges, for one folder."""
+"""nginx.py: Debian's nginx (package nginx-light) as a process of the tests, with TLS, HTTP/2 and ranges, for one
+folder."""
 
 import contextlib
 import ctypes
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import time
 
-# One process: a master that is killed would leave its workers.
+# One process: a killed master would leave its workers.
 CONFIG = """\
 daemon off;
 master_process off;
@@ -37,7 +38,7 @@ http {{
 
 
 def missing():
-    """Why there can be no nginx here, "" if there can."""
+    """Returns the reason why there can be no nginx here, or ""."""
     return "" if program() else "nginx (package nginx-light) is not here"
 
 
@@ -46,7 +47,7 @@ def program():
 
 
 def die_with_parent():
-    """In the child: SIGTERM when the test ends in any way (prctl, PR_SET_PDEATHSIG)."""
+    """Runs in the child: it gets SIGTERM when the test ends in any way (prctl, PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
@@ -69,8 +70,8 @@ class Line:
 
 
 class Nginx:
-    """Serves `folder` at `url` as a context manager. `certificates`: of certificates.py. After so many requests a client must
-    connect again; 1,000 is nginx's default."""
+    """Serves `folder` at `url` as a context manager. `certificates`: of certificates.py. After `requests` requests a
+    client must connect again; 1,000 is nginx's default."""
 
     def __init__(self, folder, work, certificates, requests=1000):
         self.folder, self.work, self.certificates = (
@@ -128,7 +129,8 @@ class Nginx:
         return f"https://127.0.0.2:{self.port}"
 
     def lines(self):
-        """The requests that have ended, in their order. nginx writes a line a little after the client has the bytes."""
+        """Returns the requests that have ended, in their order. nginx writes a line shortly after the client has the
+        bytes."""
         time.sleep(0.2)
         rows = [text.split("|") for text in (self.work / "access.log").read_text().splitlines()]
         return [Line(*row[:4], *map(int, row[4:7]), row[7]) for row in rows]

@@ -1,5 +1,5 @@
-"""remote_case.py: what checks of checkpoints read from afar share: the program (the first argument) with the environment of
-the tests' own hub, and what must hold of every answer and every failure."""
+"""remote_case.py: shared by checks of remote checkpoints: runs the program (the first argument) with the environment of
+the tests' own hub, and checks rules that hold for every answer and every failure."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ SLACK = 1 << 20  # bytes of a file beyond its header that may be read with it
 
 
 def missing():
-    """Why nothing can be tried here, "" if it can."""
+    """Returns the reason why no test can run here, or ""."""
     if not shutil.which("openssl"):
         return "the program openssl is not here"
     if "--dry-run" not in program.good("help", "inspect"):
@@ -36,7 +36,7 @@ def clean(environment):
 
 
 class Case:
-    """A hub, and the program with its environment. No token of the user's own is found."""
+    """A hub, and the program with its environment. A token of the user's own is not found."""
 
     def __init__(self, work):
         self.work, self.servers = work, FakeHub(work)
@@ -58,20 +58,20 @@ class Case:
         return clean(os.environ) | {"HOME": str(self.home)} | self.servers.environment() | more
 
     def json(self, *words, env=None, **how):
-        """The figures, without what names the place."""
+        """Returns the figures, without the members that name the place."""
         figures = in_json("inspect", *words, env=self.environment(**(env or {})), **how)
         for one in figures.get("checkpoints", [figures]):
             one.pop("checkpoint", None)
         return figures
 
     def run(self, *words, env=None, **how):
-        """Output, error and exit code."""
+        """Returns output, error and exit code."""
         out, err, code = program.run("inspect", *words, env=self.environment(**(env or {})), **how)
         self.judge(words, out, err)
         return out, err, code
 
     def judge(self, words, out, err):
-        """No secret and nothing that moves a terminal in what is printed, and no word of a library's own."""
+        """Checks that no secret, no byte that moves a terminal and no word of a library's own is printed."""
         both = out + err
         check(not any(secret in both for secret in SECRETS), f"{said(words)}: a secret: {both[-2000:]!r}")
         check(
@@ -80,7 +80,7 @@ class Case:
         )
 
     def fails(self, pattern, *words, env=None, what="", **how):
-        """Exit code 1, and a last sentence that begins with `couplet: `, is not long and fits the pattern."""
+        """Checks exit code 1, and a last sentence that begins with `couplet: `, is not long and fits the pattern."""
         out, err, code = self.run(*words, env=env, **how)
         last = err.strip().splitlines()[-1] if err.strip() else ""
         fits = code == 1 and last.startswith("couplet: ") and re.search(pattern, last, re.I) and len(last) < LONGEST
@@ -90,7 +90,7 @@ class Case:
     # what was asked of the hosts
 
     def spans(self, pattern=r"\.(safetensors|gguf)$"):
-        """File -> the ranges of bytes that were asked for, one for each request."""
+        """Returns file -> the requested ranges of bytes, one for each request."""
         found = {}
         for one in self.servers.bodies(pattern):
             if one.range:
@@ -98,7 +98,7 @@ class Case:
         return found
 
     def check_asked(self, checkpoint, what, headers_only=False):
-        """All that is needed was asked for, once, and little else."""
+        """Checks that all needed bytes were requested once, and few others."""
         asked = self.spans()
         for file, needed in checkpoint.needed.items():
             spans = asked.pop(file, [])
@@ -124,14 +124,14 @@ def case():
 
 
 def groups(named):
-    """Calls the functions, or those alone whose names follow the program on the command line."""
+    """Calls the functions, or only those whose names follow the program on the command line."""
     for name, check_it in named.items():
         if len(sys.argv) < 3 or name in sys.argv[2:]:
             check_it()
 
 
 def main(body):
-    """The exit code of a check: `body` is given a Case. 77: nothing can be tried here."""
+    """Returns the exit code of a check: `body` is given a Case. 77: no test can run here."""
     why = missing()
     if why:
         print(f"not checked: {why}")

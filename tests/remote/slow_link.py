@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""slow_link.py [HOST:]PORT [--rate BYTES/S] [--delay SECONDS] [--cut BYTES --cuts N]: a TCP proxy that plays a slow, long line before a server of
-this machine. It changes no byte, so TLS and HTTP/2 pass through it.
+"""slow_link.py [HOST:]PORT [--rate BYTES/S] [--delay SECONDS] [--cut BYTES --cuts N]: a TCP proxy that imitates a slow,
+long line to a server of this machine. It changes no byte, so TLS and HTTP/2 pass through it.
 
-Both directions have a line of `rate` each, which all connections share: a piece that arrives waits for those before
-it, for its own bytes, and then for `delay`. A connection begins with one round trip (2 delays) in which nothing
-passes, as TCP's handshake. The first `cuts` connections are reset once `cut` bytes have come from the server. At most WINDOW bytes of a connection and direction are on their way; more wait in the
-server. It prints its port, and ends with its standard input. `SlowLink` runs it as a process of its own."""
+Both directions have a line of `rate` each, which all connections share: a piece waits for the pieces before it, for its
+own bytes, and then for `delay`. A connection begins with one round trip (2 delays) in which no byte passes, as TCP's
+handshake. The first `cuts` connections are reset once `cut` bytes have come from the server. At most WINDOW bytes of a
+connection and direction are on their way. More bytes wait in the server. It prints its port, and ends with its standard
+input. `SlowLink` runs it as a separate process."""
 
 import argparse
 import collections
@@ -20,7 +21,7 @@ import time
 
 PIECE = 1 << 17
 WINDOW = 8 << 20  # bytes
-AHEAD = 0.01  # seconds by which the line may be promised before it is free
+AHEAD = 0.01  # seconds by which the line may be reserved before it is free
 
 
 class Line:
@@ -28,7 +29,7 @@ class Line:
         self.rate, self.free = rate, 0.0
 
     def send(self, now, size):
-        """When the last byte has left."""
+        """Returns the time when the last byte has left."""
         self.free = max(self.free, now) + (size / self.rate if self.rate else 0)
         return self.free
 
@@ -59,7 +60,7 @@ class Pipe:
         return self.queue[0][0] if self.queue and not self.blocked else None
 
     def write(self, now):
-        """Sends what is due; True at the end of the direction."""
+        """Sends the bytes that are due. Returns True at the end of the direction."""
         self.blocked = False
         while self.queue and self.queue[0][0] <= now:
             due, part = self.queue.popleft()
@@ -96,7 +97,7 @@ class Proxy:
         for one in (client, server):
             one.setblocking(False)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened = now + 3 * self.delay  # a handshake, and the way of the first byte
+        opened = now + 3 * self.delay  # a handshake, and the delay of the first byte
         self.pairs.append(
             (Pipe(client, server, self.up, self.delay, opened), Pipe(server, client, self.down, self.delay, opened))
         )
@@ -129,7 +130,7 @@ class Proxy:
         return True
 
     def wait(self, pipes, now):
-        """Milliseconds until something is due or a line is free."""
+        """Returns milliseconds until bytes are due or a line is free."""
         times = [pipe.due() for pipe in pipes if pipe.due() is not None]
         times += [
             pipe.line.free - AHEAD for pipe in pipes if not pipe.ended and pipe.held < WINDOW and not pipe.reads(now)
@@ -162,7 +163,7 @@ class Proxy:
 
 
 class SlowLink:
-    """A proxy before `port` as a context manager; `port` is its own."""
+    """Runs a proxy before `port` as a context manager; `port` is its own."""
 
     def __init__(self, port, rate=0, delay=0, cut=0, cuts=0):
         words = [

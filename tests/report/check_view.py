@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""check_view.py PROGRAM [WORD...]: pages in a Chromium, as they are drawn: those that a test program writes into a folder, or
-the one that a program writes after the words.
+"""check_view.py PROGRAM [WORD...]: draws pages in a Chromium: the pages that a test program writes into a folder, or
+the page that a program writes after the words.
 
-Every page is loaded wide and narrow, light and dark, with a script put at its end: no script error, no request refused,
-every chart with its marks and with the numbers that couplet.plot finds in the same report, text of 12 pixels, every
-map with more than one colour, tips and read-outs answer, tables sort, what the report says of itself is on the page, names
-of checkpoints stay text, nothing is wider than the window. With scripts switched off the conclusion and a table are there.
-Exit code 77, skipped, where no Chromium runs."""
+Every page is loaded wide and narrow, light and dark, with a script put at its end. Checked are: no script error, no
+refused request, every chart with its marks and with the numbers that couplet.plot finds in its report, text of 12
+pixels, every map with more than one colour, tips and read-outs that answer, tables that sort, the report's own
+sentences on the page, names of checkpoints as text, no element wider than the window. With scripts switched off the
+conclusion and a table are there. Exit code 77, skipped, where no Chromium runs."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ import _resolve  # noqa: E402
 BROWSERS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
 CASES = [(1280, "light"), (390, "dark")]
 
-# A window is never as narrow as a telephone, a frame is.
+# A window is never as narrow as a telephone, but a frame is.
 FRAME = """<!DOCTYPE html><html><body style="margin:0"><script>
 addEventListener('message', e => document.documentElement.setAttribute('data-probe', e.data));
 </script><iframe src="probed.html" style="border:0;width:%dpx;height:900px;color-scheme:%s"></iframe>
@@ -43,8 +43,8 @@ document.body.append(frame);
 </script></body></html>
 """
 
-# Waits until the page says that it has drawn all, tries hover, keys and choice, and hands what it
-# found to the frame around it.
+# Waits until the page reports that it has drawn all, tries hover, keys and choice, and passes its findings to the frame
+# around it.
 PROBE = """
 <script>
 (() => {
@@ -128,7 +128,7 @@ probe(0);
 
 
 def dump(browser, page, folder, scheme):
-    """The page's elements after its scripts have run, and what the browser said."""
+    """Returns the page's elements after its scripts have run, and the browser's messages."""
     command = [
         browser,
         *"--headless=new --no-sandbox --disable-gpu --hide-scrollbars".split(),
@@ -144,14 +144,14 @@ def dump(browser, page, folder, scheme):
 
 
 def works(browser, folder):
-    """Whether the browser can be used at all: some may not read files here, or not run as this user."""
+    """Returns whether the browser can be used: some may not read files here, or not run as this user."""
     page = folder / "hello.html"
     page.write_text("<body><script>document.body.id='hel' + 'lo'</script></body>")
     return 'id="hello"' in dump(browser, page, folder, "light")[0]
 
 
 def load(browser, page, folder, width, scheme):
-    """What the probe found in the page."""
+    """Returns the findings of the probe in the page."""
     (folder / "probed.html").write_text(page.read_text().replace("</body>", PROBE + "</body>"))
     frame = folder / "frame.html"
     frame.write_text(FRAME % (width, scheme))
@@ -164,7 +164,7 @@ def load(browser, page, folder, width, scheme):
 
 
 def faults(found, width, scheme):
-    """What is wrong with it, as sentences."""
+    """Returns the faults of the findings, as sentences."""
     if found["error"]:
         return [f"script error: {found['error']}"]
     wrong = [] if found["ready"] else ["data-ready was never set"]
@@ -209,7 +209,7 @@ def faults(found, width, scheme):
 
 
 def differ(a, b):
-    """Whether two values of charts are not the same, to the digits of a page."""
+    """Returns whether two values of charts differ, to the digits of a page."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() != b.keys() or any(differ(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
@@ -220,7 +220,7 @@ def differ(a, b):
 
 
 def otherwise_in_python(found, report):
-    """Charts whose numbers are not those that couplet.plot draws."""
+    """Returns charts whose numbers differ from those that couplet.plot draws."""
     charts = [one for one in _resolve.charts_of(report) if one["kind"] != "map"]
     names = ("x", "y", "low", "high", "name")
     there = [
@@ -248,7 +248,7 @@ def otherwise_in_python(found, report):
 
 
 def untold(found, report):
-    """Sentences of the report that the page does not say."""
+    """Returns sentences of the report that the page lacks."""
     items = report.get("checkpoints") or [report]
     said = [line for one in (*items, report.get("routing") or {}) for line in (one.get("verdict") or "").split("\n")]
     for one in items:
@@ -259,7 +259,7 @@ def untold(found, report):
 
 
 def without_scripts(browser, page, folder):
-    """What is wrong where scripts are switched off, as in this frame."""
+    """Returns the faults of the page if scripts are switched off, as in this frame."""
     frame = folder / "frame.html"
     frame.write_text(BARE % json.dumps(page.read_text()).replace("<", "\\u003c"))
     elements, said = dump(browser, frame, folder, "light")

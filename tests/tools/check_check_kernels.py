@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_check_kernels.py: tools/check_kernels.py notices each fault that is planted in what nvcc and ptxas say of a
-kernel, and passes what is right. A program that prints those words stands for nvcc."""
+"""check_check_kernels.py: tools/check_kernels.py finds each fault that is planted in the output of nvcc and ptxas about
+a kernel, and accepts right output. A program that prints this output replaces nvcc."""
 
 import pathlib
 import subprocess
@@ -30,7 +30,7 @@ def said(name, registers, stack=0, spills=0):
 
 
 def check(what, ptx, words, part, code=0):
-    """`part` of what is said about a fault; None: there is none."""
+    """Checks the output about a fault, which contains `part`. None: there is no fault."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "kernels").write_text(ptx)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_device.py ON_HOST: tools/device.sh to its end with the emulation, whose programs are in ON_HOST; what it says where
-a stage fails or takes too long, where there is no GPU, and which piece is next."""
+"""check_device.py ON_HOST: runs tools/device.sh to its end with the emulation, whose programs are in ON_HOST. Checks
+its output if a stage fails or takes too long, if there is no GPU, and the choice of the next piece."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ def run(out, *words):
 
 
 def check_whole(out):
-    """Every stage, in its order; what a machine lacks is said."""
+    """Every stage runs, in its order. Missing parts of a machine are named."""
     done, report = run(out, "--on-host", ON_HOST)
     found = device.results(report)
     check(
@@ -49,13 +49,13 @@ def check_whole(out):
 
 
 def check_failures(out):
-    """A stage that fails and one that hangs; the next one runs."""
+    """One stage fails and one hangs: the next stage runs."""
     programs = out / "programs"
     programs.mkdir(parents=True)
     for name, text in (("test_cuda", "echo broken; exit 3"), ("operations", "sleep 600")):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
-    shutil.copy(ON_HOST / "couplet", programs)  # no module beside it
+    shutil.copy(ON_HOST / "couplet", programs)  # there is no module beside it
     kit = device.Kit(programs, device.OnHost, out, out)
     kept, device.SECONDS[device.operations] = device.SECONDS[device.operations], 0.05
     failed = device.run_piece("stages", [device.opens, device.operations, device.gradients], kit)
@@ -85,7 +85,7 @@ def check_failures(out):
 
 
 def check_differences(out):
-    """Runs that are not the same, and losses too far apart."""
+    """Compares runs that are not equal, and losses too far apart."""
     for name, loss, weights in (("a", 2.5, b"1"), ("b", 2.6, b"1"), ("c", 2.5, b"2")):
         (out / name / "last").mkdir(parents=True)
         (out / name / "last" / "weights").write_bytes(weights)
@@ -106,7 +106,7 @@ def check_differences(out):
 
 
 def check_share(out):
-    """The times of steps that are not logged, and what is made of them."""
+    """Checks the times of steps that are not logged, and the figures made of them."""
     lines = [{"step": step, "tokens_per_s": 8 * 100 / (7 * 2 + 9), "step_s": 9} for step in (8, 16, 24)]
     check(device.unlogged(lines, 100) == [2, 2], f"steps of 2 s: {device.unlogged(lines, 100)}")
     kit = device.Kit(out, device.OnHost, out, out)
@@ -137,7 +137,7 @@ def check_memory(out):
 
 
 def check_pieces(out):
-    """Their lengths, and which is next."""
+    """Checks the lengths of the pieces, and the choice of the next one."""
     lengths = {piece: sum(device.SECONDS[stage] for stage in stages) for piece, (stages, _) in device.PIECES.items()}
     check(lengths["short"] <= 200 and all(seconds <= 560 for seconds in lengths.values()), f"lengths: {lengths}")
     device.REPORTS = out

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The rule of tools/host_memory.py on planted lines: what it must find, and where, and what it must not."""
+"""Checks the rule of tools/host_memory.py on planted lines: lines that it must find, with their places, and lines that
+it must accept."""
 
 import pathlib
 import sys

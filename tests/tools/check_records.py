@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_records.py: experiments/tools/records.py: what is packed comes back byte for byte, the same records give the same pack,
-a folder counts in place of a packed run, and a pack whose files are not those of its list is refused."""
+"""check_records.py: experiments/tools/records.py: packed files come back byte for byte, equal records give equal packs,
+a folder counts in place of a packed run, and a pack whose files differ from its list is refused."""
 
 import io
 import pathlib

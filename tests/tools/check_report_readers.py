@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rule of tools/report_readers.py: src/ keeps it, and planted lines break it."""
+"""Checks the rule of tools/report_readers.py: src/ keeps it, and planted lines break it."""
 
 import pathlib
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_statistics.py: the statistics of experiments/: Student's t, Holm, analysis of variance, and the words that
-decisions are given in, against published values and examples by hand."""
+"""check_statistics.py: the statistics of experiments/: Student's t, Holm, analysis of variance, and the words of
+decisions, against published values and examples by hand."""
 
 import math
 import pathlib
@@ -14,7 +14,7 @@ import hypothesis_tests as tests  # noqa: E402
 from program import check, finish  # noqa: E402
 from table_figures import Interval, interval  # noqa: E402
 
-# Two-sided: (t, degrees of freedom, probability), of printed tables.
+# Two-sided: (t, degrees of freedom, probability), from printed tables.
 T = (
     (12.7062, 1, 0.05),
     (63.6567, 1, 0.01),
@@ -57,7 +57,7 @@ def check_student():
 
 
 def check_holm():
-    """Weights 8 and 26 times 1: 0.045 is shared by 34, then by 33, then by 25."""
+    """Weights 8 and 26 times 1: 34, then 33, then 25 tests share 0.045."""
     p = {**dict.fromkeys(tests.WEIGHT, 1.0), "1a": 0.001, "3a": 0.009, "1b": 0.0019}
     check(sum(tests.WEIGHT.values()) == 34 and len(tests.WEIGHT) == 27, "the weights")
     check(tests.rejected(p) == ["1a", "3a"], f"Holm: {tests.rejected(p)}")
@@ -71,7 +71,8 @@ def check_holm():
 
 
 def figure(effects, noise):
-    """A figure of block B with these effects of z, balance, arm and z x balance, seeds that differ, and noise by run."""
+    """Returns a figure of block B with these effects of z, balance, arm and z x balance, seeds that differ, and noise
+    by run."""
 
     def of(arm, seed, _):
         z, b, kind = arm.split("-")[1:]
@@ -87,7 +88,7 @@ def check_factorial():
     found = tests.factorial(figure((0.3, -0.2, 0.1, 0.5), lambda arm, seed: 0.0), "any", True)
     for name, effect in (("z", 0.3), ("balance", -0.2), ("z x balance", 0.5), ("z x arm", 0), ("balance x arm", 0)):
         check(near(found[name][0], effect, 1e-9), f"{name}: {found[name]}")
-    # Noise orthogonal to cells and seeds: +c in one seed and -c in another of two cells, the other way round in two.
+    # Noise orthogonal to cells and seeds: +c in one seed and -c in another of two cells, with opposite signs in two.
     pattern = {
         ("b-z-balance-erc", 120): 1,
         ("b-z-balance-erc", 121): -1,
@@ -107,7 +108,7 @@ def check_factorial():
 
 
 def decided(found, standing):
-    """Answers with these tests alone: {name: (low, high)}."""
+    """Returns the answers with these tests alone: {name: (low, high)}."""
     one = answers.Answers.__new__(answers.Answers)
     one.found = {name: Interval(statistics.fmean(ends), *ends, 0.5, None) for name, ends in found.items()}
     one.standing = standing

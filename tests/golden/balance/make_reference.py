@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 V, d, D, L, H, n, K = 10, 8, 2, 2, 2, 4, 2
 B, S, MICRO = 4, 6, 2
 WEIGHT, EPS, THETA = 0.5, 1e-5, 10000.0
-SCOPES = {"micro": MICRO, "sequence": 1, "global": B}  # sequences over which f and P are counted
+SCOPES = {"micro": MICRO, "sequence": 1, "global": B}  # number of sequences over which f and P are counted
 LEAST_GAP = 0.02  # between the K-th and the next logit
 FIELDS = [
     ("input_norm", (d,)),
@@ -74,7 +74,7 @@ def rms_norm(x, weight):
 
 
 def rotate(x):
-    """x [B,H,S,h]: pairs (i, i + h/2)."""
+    """Rotates x [B,H,S,h]: pairs (i, i + h/2)."""
     half = d // H // 2
     angle = torch.arange(S).double()[:, None] * THETA ** (-torch.arange(half).double() / half)
     a, b = x.chunk(2, dim=-1)
@@ -94,7 +94,7 @@ def attention(w, x):
 
 
 def experts(w, x, router):
-    """The output; per token the shares p [B,S,n] that P is the mean of and the choice, 0 or 1; the gap."""
+    """Returns the output; per token the shares p [B,S,n], whose mean is P, and the choice, 0 or 1; the gap."""
     b = rms_norm(x, w("post_norm"))
     z = b @ w("router").T
     scores = torch.softmax(z, -1) if router == "softmax" else torch.sigmoid(z)
@@ -107,7 +107,7 @@ def experts(w, x, router):
 
 
 def balance(p, chosen, sequences):
-    """Mean over groups of so many sequences of n sum_e f_e P_e; the gradient is that of P."""
+    """Returns the mean of n sum_e f_e P_e over groups of `sequences` sequences. The gradient is that of P."""
     losses = []
     for first in range(0, B, sequences):
         group = slice(first, first + sequences)
@@ -117,7 +117,7 @@ def balance(p, chosen, sequences):
 
 
 def losses(flat, ids, router):
-    """Cross-entropy, the load-balancing loss of each scope, and the smallest gap."""
+    """Returns the cross-entropy, the load-balancing loss of each scope, and the smallest gap."""
     tensors, gaps = unpack(flat), []
     of_scope = dict.fromkeys(SCOPES, 0.0)
     x = tensors["embed"][ids.long()]

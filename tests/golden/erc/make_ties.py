@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the cases tied-*: experts that are equal, as after upcycling, rows of the router that are equal, or groups of
-both, in every activation, with and without noise. PyTorch's autograd in float64, docs/method.md 3.1 to 3.6; the
-gradient passes where M is at its bound or no more than the rounding of float64 from it (3.5).
+"""Writes the cases tied-*: equal experts, as after upcycling, equal rows of the router, or groups of both, in every
+activation, with and without noise. They are computed by PyTorch's autograd in float64, by docs/method.md 3.1 to 3.6.
+The gradient passes where M is at its bound or within the rounding of float64 (3.5).
 
     make_ties.py    into this folder, beside its other cases; the list is cases.json
 
@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
-TIE, LEAST_GAP = 1e-12, 4e-3  # relative: what counts as equal; any other M is so far from its bound that bf16 can tell
+TIE, LEAST_GAP = 1e-12, 4e-3  # relative: of equal numbers; of any other M from its bound, so that bf16 can tell
 READS = {"gate": "Wg", "up": "Wp", "silu": "Wg", "swiglu": "Wg Wp", "output": "Wg Wp Wo"}
 SHAPES = {"experts": (6, 34, 7), "rows": (18, 10, 5), "both": (12, 8, 5)}  # n, d, D; a model's width d is even
 WHAT = {
@@ -26,7 +26,7 @@ WHAT = {
 
 
 def same(kind, n):
-    """The expert whose matrices each has, and the row that each has."""
+    """Returns for each expert the expert whose matrices it has, and for each row the row that it equals."""
     each = range(n)
     return {
         "experts": ([0] * n, list(each)),
@@ -36,7 +36,7 @@ def same(kind, n):
 
 
 def responses(activation, x, w):
-    """[n, n, ...]: what expert j makes of row i."""
+    """Returns [n, n, ...]: the response of expert j to row i."""
     gate, up = (torch.einsum("ik,jck->ijc", x, w[key]) for key in ("Wg", "Wp"))
     hidden = torch.nn.functional.silu(gate)
     return {
@@ -54,7 +54,7 @@ def bound_of_noise(R):
 
 
 def make(kind, shape, activation, noisy, weight, seed):
-    """The entry of a case in the list, and its tensors."""
+    """Returns the entry of a case in the list, and its tensors."""
     (n, d, D), (experts, rows) = shape, same(kind, shape[0])
     random = torch.Generator().manual_seed(seed)
     of = {"R": (n, d), "Wg": (n, D, d), "Wp": (n, D, d), "Wo": (n, d, D)}

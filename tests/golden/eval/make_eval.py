@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make_eval.py REFERENCE model|harness|inloop|scoring [TASK ...]: the small reference evaluation.
+"""make_eval.py REFERENCE model|harness|inloop|scoring [TASK ...]: makes the small reference evaluation.
 
-REFERENCE is make_eval.py of the larger reference data, which holds the model's training and asks the
-reference programs (lm-eval 0.4.13, ai2-olmo 0.6.0; it says what it needs). Here are only a smaller
-vocabulary, that of data/tokenizer.json, fewer rows (make_rows.py) and fewer questions."""
+REFERENCE is make_eval.py of the larger reference data, which holds the model's training and runs the reference programs
+(lm-eval 0.4.13, ai2-olmo 0.6.0; it lists its requirements). This program only has a smaller vocabulary, that of
+data/tokenizer.json, fewer rows (make_rows.py) and fewer questions."""
 
 import importlib.util
 import pathlib
@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 VOCABULARY, END = 4096, 0
 TRAINED = ("books-0000.json.gz", "web-0000.json.gz")
-HARNESS = {  # what is not here: limit 6
+HARNESS = {  # tasks that are not listed have limit 6
     "copa": {"limit": 8},
     "mmlu": {"limit": 1},
     "ceval": {"limit": 1},
@@ -53,7 +53,7 @@ def smaller(table, changes):
 
 
 def fewer(table, changes):
-    """In-loop tasks of MMLU keep one row of each subject."""
+    """Keeps one row of each subject in the in-loop tasks of MMLU."""
     return {
         task: {**spec, "limit": 1 if task.startswith("mmlu") else 6, **changes.get(task, {})}
         for task, spec in table.items()
@@ -61,7 +61,7 @@ def fewer(table, changes):
 
 
 def texts_beside(folder):
-    """A folder laid out as the reference script reads its training texts."""
+    """Returns a folder with the layout in which the reference script reads its training texts."""
     data = folder / "data"
     for name in (
         "tokenizers corpus-mini/plain corpus-mini/train eval/triviaqa/qa eval/triviaqa/triviaqa-unfiltered eval/boolq"

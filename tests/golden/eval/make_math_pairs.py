@@ -1,9 +1,9 @@
-"""Writes math_pairs.json.gz: answers of MATH with other spellings of them, made by rule, and with texts that are
-nearly one, and whether lm-evaluation-harness 0.4.13 finds the two equal (`is_equiv` of its minerva_math, by SymPy).
+"""Writes math_pairs.json.gz: answers of MATH with other spellings, made by rule, and with texts that are nearly
+answers, and whether lm-evaluation-harness 0.4.13 finds each pair equal (`is_equiv` of its minerva_math, by SymPy).
 
     python make_math_pairs.py TEST.jsonl       TEST.jsonl: rows of MATH (https://github.com/hendrycks/math)
 
-Needs lm-eval[math]: sympy, math_verify, antlr4-python3-runtime 4.11. Takes minutes. Pairs that are the same text after
+Needs lm-eval[math]: sympy, math_verify, antlr4-python3-runtime 4.11. Takes minutes. Pairs that are equal texts after
 lm-eval's normalisation are left out.
 """
 
@@ -26,7 +26,8 @@ def bracketed(text):
 
 
 def terms(text):
-    """The terms of a sum, with their signs, outside of brackets; none if there is a comma or an equals sign."""
+    """Returns the terms of a sum, with their signs, outside of brackets, or an empty list if there is a comma or an
+    equals sign."""
     depth, parts, start = 0, [], 0
     for at, c in enumerate(text):
         depth += (c in "({[") - (c in ")}]")
@@ -52,7 +53,7 @@ def every(pattern, to):
 
 
 def once(pattern, to):
-    """Replaces one of the matches."""
+    """Returns a rule that replaces one of the matches."""
 
     def apply(text, random_):
         found = list(re.finditer(pattern, text))
@@ -69,7 +70,7 @@ def around(before, after=""):
 
 
 def whole(pattern, to):
-    """Replaces the whole text if it is of the pattern."""
+    """Returns a rule that replaces the whole text if it matches the pattern."""
 
     def apply(text, random_):
         m = re.fullmatch(pattern, text)
@@ -223,7 +224,7 @@ def boxed(solution):
 
 
 def spellings_of(answer, random_):
-    """By each rule, and by two or three of them."""
+    """Yields spellings by each rule, and by two or three rules."""
     for rule in SPELLINGS:
         yield rule(answer, random_)
     for _ in range(40):

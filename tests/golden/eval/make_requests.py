@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_requests.py REQUESTS: writes olmes/, the published requests of REQUESTS (data/eval/olmes/requests of
-the larger reference data). Of OpenBookQA, SciQ and Social IQa the questions, and SciQ's exemplars, are
-replaced by the rows of data/: what stands around them stays as it is published."""
+"""make_requests.py REQUESTS: writes olmes/, the published requests of REQUESTS (data/eval/olmes/requests of the larger
+reference data). The questions of OpenBookQA, SciQ and Social IQa, and SciQ's exemplars, are replaced by the rows of
+data/. The texts around them stay as published."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ FILES = [
 
 
 def openbookqa():
-    """Question, options and the index of the right one."""
+    """Yields question, options and the index of the right option."""
     for line in (DATA / "openbookqa/Main/dev.tsv").read_text().splitlines()[1:]:
         _, question, choices, _, key = line.split("\t")
         parts = choices.removeprefix("(A) ")
@@ -60,7 +60,7 @@ def listed(choices):
 
 
 def options_of(doc, own):
-    """The published texts of the options, which requests by letter have in their question alone."""
+    """Returns the published texts of the options. Requests by letter have them in their question alone."""
     if doc["choices"][0] != "A":
         return doc["choices"]
     lines = doc["query"].split("\n A. ")[1].removesuffix("\nAnswer:")
@@ -72,7 +72,7 @@ def options_of(doc, own):
 
 
 def exemplars(context):
-    """SciQ's, by rows of the own training part."""
+    """Replaces SciQ's exemplars by rows of our own training part."""
     rows = json.loads((DATA / "sciq/train.json").read_text())
     shown, asked = context.rsplit("\n\n", 1) if "\n\n" in context else ("", context)
     if not shown:

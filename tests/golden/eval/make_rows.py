@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make_rows.py [DATA]: writes data/, the rows of the small reference evaluation, which git does not hold: CMake runs this
-when it configures the tests. What data/eval of the checkout has is linked; benchmarks whose rows may not be passed on get rows made up here, in their own
-layouts. The third row of each test file of MMLU stands for its validation split.
-Then prints, for tests/eval/prompts/test_rows.c, what Python makes of the files below DATA (data/): files, rows
-and the sum of the rows."""
+"""make_rows.py [DATA]: writes data/, the rows of the small reference evaluation, which are not in git: CMake runs this
+program when it configures the tests. Rows in data/eval of the checkout are linked. Benchmarks whose rows may not be
+passed on get invented rows here, in their own layouts. The third row of each test file of MMLU stands for its
+validation split. Then it prints, for tests/eval/prompts/test_rows.c, Python's reading of the files below DATA (data/):
+files, rows and the hash of the rows."""
 
 import csv
 import hashlib
@@ -17,8 +17,8 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 DATA, SAMPLES = HERE / "data", HERE.parents[2] / "data" / "eval"
 
-# Rows of science: question, right, three wrong ones, a text; of social: context, question, three answers, label; of quiz:
-# question, value, other names.
+# Rows of science: question, right answer, three wrong answers, a text. Rows of social: context, question, three
+# answers, label. Rows of quiz: question, value, other names.
 INVENTED = json.loads((HERE / "invented.json").read_text())
 SCIENCE, SOCIAL, QUIZ, LOGIC = (INVENTED[name] for name in ("science", "social", "quiz", "logic"))
 
@@ -110,7 +110,7 @@ def write_layouts():
     write(f"{LAYOUTS}/sciq.json", wide)
 
 
-KINDS = [  # folder, files, format, what holds the rows
+KINDS = [  # folder, files, format, the member that holds the rows
     ("arc_challenge", "*.jsonl", "jsonl", None),
     ("copa", "*.jsonl", "jsonl", None),
     ("winogrande", "winogrande_1.1/*.jsonl", "jsonl", None),

@@ -40,12 +40,12 @@ ALPHAS = (1, 2, 3, 4, 5)
 
 
 def coupling(R, W):
-    """M[i, j] = |R_i . W_g^j|, shape [n, n], from R [n, d] and n matrices W [D, d]."""
+    """Returns M[i, j] = |R_i . W_g^j|, shape [n, n], from R [n, d] and n matrices W [D, d]."""
     return np.stack([np.linalg.norm(R @ w.T, axis=1) for w in W], axis=1)
 
 
 def erc(M, alpha):
-    """(1/n^2) sum_i sum_{j != i} max(M_ij - alpha M_ii, 0) + max(M_ji - alpha M_ii, 0)"""
+    """Returns (1/n^2) sum_i sum_{j != i} max(M_ij - alpha M_ii, 0) + max(M_ji - alpha M_ii, 0)."""
     n = len(M)
     own = alpha * np.diag(M)
     hinge = np.maximum(M - own[:, None], 0) + np.maximum(M - own[None, :], 0)
@@ -54,7 +54,7 @@ def erc(M, alpha):
 
 
 def figures(R, W):
-    """Every figure of one MoE layer, in float64."""
+    """Returns every figure of one MoE layer, in float64."""
     R = np.asarray(R, np.float64)
     W = [np.asarray(w, np.float64) for w in W]
     n, d = R.shape
@@ -86,7 +86,7 @@ def figures(R, W):
 
 
 def rounded(x):
-    """9 significant digits, in whatever x contains."""
+    """Rounds every number in x to 9 significant digits."""
     if isinstance(x, dict):
         return {k: rounded(v) for k, v in x.items()}
     if isinstance(x, (list, tuple)):
@@ -126,7 +126,7 @@ TINY = dict(
 
 
 def config(cls, **keys):
-    """A config of this class: the TINY values it knows, then the given keys."""
+    """Returns a config of this class: the TINY values it knows, then the given keys."""
     import dataclasses
 
     known = {f.name for f in dataclasses.fields(cls)} | set(cls.attribute_map)
@@ -137,13 +137,13 @@ def config(cls, **keys):
 
 
 def noise(tag, shape):
-    """Standard normal numbers that depend on the tag alone."""
+    """Returns standard normal numbers that depend on the tag alone."""
     return np.random.Generator(np.random.PCG64(zlib.crc32(tag.encode()))).standard_normal(shape)
 
 
 def fill(model, tag):
-    """Random weights. Each tensor has a scale of its own, and so has each slice along its first axis: the rows of a
-    router and the experts of a stacked tensor differ clearly in norm."""
+    """Fills a model with random weights. Each tensor has its own scale, and so has each slice along its first axis: the
+    rows of a router and the experts of a stacked tensor differ clearly in norm."""
     with torch.no_grad():
         named = list(model.named_parameters()) + [
             (k, b) for k, b in model.named_buffers() if torch.is_floating_point(b) and k in model.state_dict()
@@ -162,8 +162,8 @@ def fill(model, tag):
 
 
 def build(cls, cfg, tag, dtype=torch.bfloat16, keep=()):
-    """A model of this class with random weights, stored as dtype; parameters whose name contains one of `keep`, and
-    those transformers itself keeps in float32, stay float32."""
+    """Returns a model of this class with random weights, stored as dtype. Parameters whose name contains one of `keep`,
+    and those that transformers itself keeps in float32, stay float32."""
     torch.manual_seed(0)
     model = cls(cfg).float().eval()
     fill(model, tag)
@@ -177,19 +177,19 @@ def build(cls, cfg, tag, dtype=torch.bfloat16, keep=()):
 
 
 def array(p):
-    """A parameter as float64 numpy: exactly the values that will be stored."""
+    """Returns a parameter as float64 numpy: exactly the values that will be stored."""
     return p.detach().to(torch.float64).numpy()
 
 
 def gate_rows(p, D):
-    """p [n, 2D, d], applied as x @ p[e].T, first half gate -> n matrices [D, d]."""
+    """Converts p [n, 2D, d], applied as x @ p[e].T, first half gate -> n matrices [D, d]."""
     a = array(p)
     assert a.ndim == 3 and a.shape[1] == 2 * D
     return [w[:D] for w in a]
 
 
 def gate_even_columns(p, D):
-    """p [n, d, 2D], applied as x @ p[e], even columns gate -> n matrices [D, d]."""
+    """Converts p [n, d, 2D], applied as x @ p[e], even columns gate -> n matrices [D, d]."""
     a = array(p)
     assert a.ndim == 3 and a.shape[2] == 2 * D
     return [w[:, 0::2].T for w in a]
@@ -201,7 +201,7 @@ def gate_even_columns(p, D):
 
 
 def expectation(family, layers, skipped, K):
-    """layers: (index, R, W)."""
+    """Returns the expected figures; layers: (index, R, W)."""
     out = {"family": family, "layers": [], "skipped_layers": list(skipped)}
     for index, R, W in layers:
         out["layers"].append(rounded({"layer": index, "K": K} | figures(R, W)))
@@ -209,7 +209,7 @@ def expectation(family, layers, skipped, K):
 
 
 def save(path, model, expected, **options):
-    """The checkpoint as transformers saves it, and expected.json beside it."""
+    """Saves the checkpoint by transformers, and expected.json beside it."""
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
     model.save_pretrained(path, **options)
@@ -224,8 +224,8 @@ def save(path, model, expected, **options):
 # families
 # ---------------------------------------------------------------------------------------------------------------
 
-# Name -> prefix of the classes in transformers, values of their config, and what `make` is told besides. D is the width of
-# an expert; the layers that `skipped` names are dense.
+# Name -> prefix of the classes in transformers, values of their config, and further arguments of `make`. D is the width
+# of an expert. The layers that `skipped` names are dense.
 FAMILIES = {
     "olmoe": ("Olmoe", dict(hidden_size=32, intermediate_size=20, num_experts=8, num_key_value_heads=4), dict(D=20)),
     "mixtral": ("Mixtral", dict(hidden_size=40, intermediate_size=28, num_local_experts=6), dict(D=28)),
@@ -265,7 +265,8 @@ FAMILIES = {
 
 
 def make(path, prefix, keys, D, family=None, K=2, skipped=(), router="mlp.gate", experts="mlp.experts", **more):
-    """Saves a model of a family, with what must be found in it. `more`: `gates`, and arguments of build and save."""
+    """Saves a model of a family, with the figures that must be found in it. `more`: `gates`, and arguments of build and
+    save."""
     name, gates = os.path.basename(path), more.pop("gates", gate_rows)
     of_build = {key: more.pop(key) for key in ("dtype", "keep") if key in more}
     settings = config(getattr(transformers, prefix + "Config"), **keys)

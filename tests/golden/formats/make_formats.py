@@ -3,11 +3,10 @@
 
     make_formats.py DIR
 
-writes DIR/NAME.safetensors for each format: `blocks` U8 [n, bytes of a block] and `numbers` F32
-[n, numbers of a block]. Everything in a block is random but what scales it: all six-bit scales and
-minima of Q4_K and Q5_K, all signed scales of Q6_K and all powers of MXFP4 occur, and the f16 that
-multiply them are finite. The last blocks repeat the first with infinite and NaN ones. Made with
-gguf 0.19.0, numpy 2.4.6 and safetensors; the same versions give the same bytes."""
+writes DIR/NAME.safetensors for each format: `blocks` U8 [n, bytes of a block] and `numbers` F32 [n, numbers of a
+block]. All of a block is random except its scales: all six-bit scales and minima of Q4_K and Q5_K, all signed scales of
+Q6_K and all powers of MXFP4 occur, and the f16 that multiply them are finite. The last blocks repeat the first with
+infinite and NaN scales. Made with gguf 0.19.0, numpy 2.4.6 and safetensors. Equal versions give equal bytes."""
 
 import pathlib
 import sys
@@ -26,7 +25,7 @@ def some_bytes(n, size):
 
 
 def every_one(n, columns, values):
-    """[n, columns] in which each of 0 ... values - 1 occurs equally often."""
+    """Returns [n, columns] in which each of 0 ... values - 1 occurs equally often."""
     assert n * columns % values == 0
     return RNG.permutation(np.arange(n * columns) % values).reshape(n, columns).astype(np.uint8)
 
@@ -41,7 +40,7 @@ def finite_f16(n):
 
 
 def put_groups(blocks, scale, minimum):
-    """Scales and minima [n,8] of six bits in the bytes 4 ... 15."""
+    """Puts scales and minima [n,8] of six bits into the bytes 4 ... 15."""
     low = slice(0, 4), slice(4, 8)
     blocks[:, 4:8] = scale[:, low[0]] | scale[:, low[1]] >> 4 << 6
     blocks[:, 8:12] = minimum[:, low[0]] | minimum[:, low[1]] >> 4 << 6
@@ -49,7 +48,7 @@ def put_groups(blocks, scale, minimum):
 
 
 def with_special(blocks, places):
-    """The same and, behind them, the first with each of SPECIAL at each of the places."""
+    """Returns the blocks and, after them, the first ones with each of SPECIAL at each of the places."""
     more = []
     for at in places:
         some = blocks[: len(SPECIAL)].copy()

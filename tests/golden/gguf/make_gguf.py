@@ -31,7 +31,7 @@ def normal(*shape):
 
 
 def blocks(kind, *shape):
-    """Random blocks [.., bytes of a row]; the f16 numbers in them get values near 1e-2."""
+    """Returns random blocks [.., bytes of a row]. Their f16 numbers get values near 1e-2."""
     numbers, size = GGML_QUANT_SIZES[kind]
     out = rng.integers(0, 256, (*shape[:-1], shape[-1] // numbers, size), dtype=np.uint8)
     places = {T.Q4_K: (0, 2), T.Q5_K: (0, 2), T.Q6_K: (208,)}.get(kind, ())

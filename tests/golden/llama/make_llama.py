@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""make_llama.py TEST_PROGRAM [TOKENIZERS]: what llama.cpp computes, with the Python package llama-cpp-python (0.3.36; numpy and
-safetensors besides). TEST_PROGRAM is the program of tests/store/test_gguf_export.c, which writes the models.
+"""make_llama.py TEST_PROGRAM [TOKENIZERS]: writes the results of llama.cpp, by the Python package llama-cpp-python
+(0.3.36; also needs numpy and safetensors). TEST_PROGRAM is the program of tests/store/test_gguf_export.c, which writes
+the models.
 
-logits.safetensors  of each of its models: NAME.logits [8,384], after every token of the prompt, and NAME.greedy (16),
-                    the ids that follow it greedily; F32, cache of keys and values in F32, no flash attention
-ids.json            of each tokenizer of ../tokenizers: how many of its texts (vectors-NAME.jsonl) llama.cpp encodes to
-                    their ids, as they are and as NFC
+logits.safetensors  for each of its models: NAME.logits [8,384], after every token of the prompt, and
+                    NAME.greedy (16), the ids that follow it greedily; F32, cache of keys and values in
+                    F32, no flash attention
+ids.json            for each tokenizer of ../tokenizers: the number of its texts (vectors-NAME.jsonl) that
+                    llama.cpp encodes to their ids, as they are and as NFC
 
 For the ids the program `couplet` beside TEST_PROGRAM's folder exports a model with each tokenizer. With TOKENIZERS, a
-folder of the whole published ones and their vectors, only the ids of these are compared, and printed."""
+folder of the whole published tokenizers and their vectors, only the ids of these are compared, and printed."""
 
 import json
 import pathlib
@@ -55,7 +57,7 @@ def logits_of(path):
 
 
 def model_with(folder, tokenizer, couplet):
-    """A GGUF file of a model of one layer that has this tokenizer: its weights are zeros."""
+    """Writes a GGUF file of a model of one layer with this tokenizer. Its weights are zeros."""
     folder.mkdir()
     spec = json.loads(tokenizer.read_text())
     rows = 1 + max([*spec["model"]["vocab"].values(), *(token["id"] for token in spec["added_tokens"])])
@@ -93,8 +95,8 @@ def model_with(folder, tokenizer, couplet):
 
 
 def ids_of(path, tokenizer, vectors):
-    """How many texts of a file of vectors llama.cpp encodes to their ids: as they are, and as NFC where the tokenizer
-    converts to it."""
+    """Counts the texts of a file of vectors that llama.cpp encodes to their ids: as they are, and as NFC if the
+    tokenizer converts to it."""
     llm = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
     nfc = json.loads(tokenizer.read_text())["normalizer"] is not None
     lines = [json.loads(line) for line in vectors.read_text().rstrip("\n").split("\n")]
@@ -125,7 +127,7 @@ def main(program, tokenizers=None):
     couplet = pathlib.Path(program).resolve().parent.parent / "couplet"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        if tokenizers:  # a folder with the whole published tokenizers: prints alone
+        if tokenizers:  # a folder with the whole published tokenizers: only prints
             write_ids(None, pathlib.Path(tokenizers), couplet, folder)
             return
         subprocess.run([program, folder], check=True, cwd=HERE.parent.parent.parent)

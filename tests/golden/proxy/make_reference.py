@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 
 n, d, D = 7, 12, 5
-LEAST_GAP = 1e-3  # of a hinge, relative to its bound: F32 must not flip one
+LEAST_GAP = 1e-3  # distance from a hinge, relative to its bound: F32 must not flip a hinge
 CASES = {"gate": 1.0, "gate-clean": 0.7, "up": 0.9, "silu": 0.8, "swiglu": 1.0, "output": 0.8}
 READS = {"gate": "Wg", "up": "Wp", "silu": "Wg", "swiglu": "Wg Wp", "output": "Wg Wp Wo"}
 
 
 def response(activation, x, w):
-    """[n,n]: the norm of what expert j makes of row i."""
+    """Returns [n,n]: the norm of the response of expert j to row i."""
     gate = torch.einsum("ik,jck->ijc", x, w["Wg"]) if "Wg" in w else None
     up = torch.einsum("ik,jck->ijc", x, w["Wp"]) if "Wp" in w else None
     hidden = {
@@ -43,7 +43,7 @@ def response(activation, x, w):
 
 
 def bound(rows):
-    """eps of docs/method.md 3.1."""
+    """Returns eps of docs/method.md 3.1."""
     apart = (rows[:, None] - rows[None]).norm(dim=-1) + torch.eye(n) * 1e30
     return apart.min(dim=1).values / (2 * rows.norm(dim=-1))
 

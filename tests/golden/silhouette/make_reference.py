@@ -30,7 +30,7 @@ CASES = (  # n, D, d, apart, zero, seed
 
 
 def normal(seed, rows, cols):
-    """Twelve uniform numbers each, minus 6; number i of stream `seed` is that of i + 1 steps."""
+    """Returns sums of twelve uniform numbers, minus 6. Number i of stream `seed` is that of i + 1 steps."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + np.arange(1, 12 * rows * cols + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

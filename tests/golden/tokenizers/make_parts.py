@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""make_parts.py: parts.jsonl, every part that Hugging Face's tokenizers can write into a tokenizer.json, put into a small
-tokenizer of this folder, and what that library then makes of the texts of vectors-NAME.jsonl. Needs tokenizers."""
+"""make_parts.py: writes parts.jsonl: every part that Hugging Face's tokenizers can write into a tokenizer.json, put
+into a small tokenizer of this folder, and the ids that the library then makes of the texts of vectors-NAME.jsonl. Needs
+tokenizers."""
 
 import json
 import pathlib
@@ -60,7 +61,7 @@ def split(pattern, behavior="Isolated", invert=False):
 
 
 def pre_tokenizers(own, other):
-    """Of a tokenizer with the pattern `own`; `other` is the one of the other kind."""
+    """Yields the pre-tokenizers of a tokenizer with the pattern `own`. `other` is the pattern of the other kind."""
     behaviors = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
     rest = byte_level(regex=False)
     yield from (byte_level(), rest, byte_level(True), byte_level(True, False), several("pretokenizers"))
@@ -184,7 +185,7 @@ def added_tokens(name):
 
 
 def cases():
-    """(tokenizer, where in its file, what is put there, or added to a list that is there)"""
+    """Yields (tokenizer, place in its file, the part that replaces it or is added to the list there)."""
     regex = {
         GPT2: {"Regex": "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
         OLMO2: load(OLMO2)["pre_tokenizer"]["pretokenizers"][0]["pattern"],
@@ -208,11 +209,11 @@ def cases():
     for name in (GPT2, NEOX):
         for value in added_tokens(name):
             yield name, ("added_tokens",), value
-    yield GPT2, ("model", "merges"), load(GPT2)["model"]["merges"][:40]  # again, after the others
+    yield GPT2, ("model", "merges"), load(GPT2)["model"]["merges"][:40]  # the merges again, after the others
 
 
 def digest(tokenizer, texts):
-    """Of the ids of all texts (FNV-1a, 64 bits, an id at a time); None if the library fails."""
+    """Returns the digest of the ids of all texts (FNV-1a, 64 bits, an id at a time), or None if the library fails."""
     hashed = 0xCBF29CE484222325
     try:
         made = Tokenizer.from_str(json.dumps(tokenizer))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make_tokenizers.py LARGER: small forms of the published tokenizers with what Hugging Face's tokenizers
-makes of texts by them. LARGER is the folder `data` of the larger reference data.
+"""make_tokenizers.py LARGER: writes small forms of the published tokenizers, and the ids that Hugging Face's tokenizers
+make of texts with them. LARGER is the folder `data` of the larger reference data.
 
-Of each tokenizer the first merges are kept, the bytes and the added tokens; ids are given anew, in the
-order of the old ones. Everything else of the file stays. Needs tokenizers and zstandard."""
+Each form keeps the first merges, the bytes and the added tokens of its tokenizer. Ids are given anew, in the order of
+the old ids. All other parts of the file stay. Needs tokenizers and zstandard."""
 
 import gzip
 import hashlib
@@ -65,7 +65,7 @@ def documents(path):
 
 
 def stream(tokenizer, path):
-    """Token ids of each document, with the end-of-text that closes it."""
+    """Returns the token ids of each document, with the end-of-text that closes it."""
     end = tokenizer.token_to_id("<|endoftext|>")
     return [
         tokenizer.encode(row["text"].strip(" \t\n\r\v\f"), add_special_tokens=False).ids + [end]
@@ -79,7 +79,7 @@ def packed(documents):
 
 
 def write_shards(name, tokenizer):
-    """The validation documents of corpus-mini as one shard and its table."""
+    """Writes the validation documents of corpus-mini as one shard and its table."""
     reference = GOLDEN / "data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation"
     table = gzip.decompress((reference / "part-0-00000.csv.gz").read_bytes()).decode().splitlines()
     whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir()) for document in stream(tokenizer, path)]
@@ -93,7 +93,7 @@ def write_shards(name, tokenizer):
 
 
 def check(larger):
-    """Checks that what is written of the whole tokenizer is what the reference has of it."""
+    """Checks that the files written for the whole tokenizer equal those of the reference."""
     tokenizer = Tokenizer.from_file(str(larger / f"tokenizers/{NAMES[0]}.json"))
     whole = [document for path in sorted((ROOT / CORPORA[0]).iterdir()) for document in stream(tokenizer, path)]
     reference = GOLDEN / "data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation/part-0-00000.npy"

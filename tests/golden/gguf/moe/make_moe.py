@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the GGUF files beside this script, and what must be read from them: the router "R.<layer>"
-and the gates "G.<layer>" [n,D,d] of each layer that is measured, as the package's own dequantiser
-gives them. Made with gguf 0.19 and safetensors 0.8; the same versions give the same bytes.
+"""Writes the GGUF files beside this script, and the tensors that reading them must give: the router "R.<layer>" and the
+gates "G.<layer>" [n,D,d] of each measured layer, by the package's own dequantiser. Made with gguf 0.19 and safetensors
+0.8. Equal versions give equal bytes.
 
 deepseek2.gguf  experts stacked; layer 0 dense, 1 in Q8_0, 2 in Q4_K, 3 in Q6_K, 4 the prediction of
                 further tokens
-llama.gguf      a matrix for each expert, F16, as files were before experts were stacked"""
+llama.gguf      a matrix for each expert, F16, as in files before experts were stacked"""
 
 import pathlib
 
@@ -25,8 +25,8 @@ def normal(*shape):
 
 
 def gates(kind):
-    """Stored bytes and the numbers they stand for. Blocks of K-quants are random bytes with the f16
-    scales set to something small."""
+    """Returns stored bytes and the numbers they stand for. Blocks of K-quants are random bytes with small f16
+    scales."""
     if kind in (T.F16, T.Q8_0):
         stored = quants.quantize(normal(N, D, WIDTH), kind)
         return stored, quants.dequantize(stored, kind)
