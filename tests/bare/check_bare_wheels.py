@@ -87,7 +87,7 @@ def add_libraries_of_torch(root):
         copy_to(root, re.search(rf"{re.escape(name)} \(.*x86-64.*\) => (\S+)", cache)[1])
 
 
-# ---- what runs in it ----
+# ---- programs in the root ----
 
 INSIDE = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && root=$0 && exec chroot "$root" "$@"'
 

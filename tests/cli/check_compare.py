@@ -143,7 +143,7 @@ def other_run(run, folder, dtype):
 
 def check_precision(work, vanilla):
     """Runs of other precision are no seeds of one group. Runs of older versions, which recorded no precision, are a
-    third group. A scope that those versions did not record was micro."""
+    third group. A missing scope of an older run was micro."""
     runs = [vanilla[0]]
     for name, old, new in (
         ("in-bf16", "dtype: f32", "dtype: bf16"),

@@ -98,7 +98,7 @@ def check_killed(folder, name):
         out.unlink()
 
 
-# ---- the same weights ----
+# ---- equal weights ----
 
 
 def begin(folder, out):

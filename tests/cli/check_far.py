@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_far.py COUPLET_FAR TRAIN_THREADS [all]: on memory that the host cannot reach (tests/tensor/far/far.h) the
-program writes, prints and computes what it does on the CPU, bit for bit. Cases: training with every kind of router,
-resumed, with held-out text and tasks; grad, generate, eval, inspect --text; ranks as threads. `all`: every case, on far
-as well as on late."""
+program writes, prints and computes what it does on the CPU, bit for bit. The cases are training with every kind of
+router, resumed, with held-out text and tasks, then grad, generate, eval, inspect --text, and ranks as threads. `all`:
+every case, on far as well as on late."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_inspect.py COUPLET: inspection from end to end. It reads small checkpoints written here, with figures computed
-here in double; the reference families where they are available; trained checkpoints, compared with the run's own
-figures; damaged checkpoints. No file of a checkpoint is changed."""
+here in double, and the reference families where they are available. It compares trained checkpoints with the run's own
+figures, and reads damaged checkpoints. No file of a checkpoint is changed."""
 
 import json
 import math
@@ -199,7 +199,7 @@ def inspect(*words):
     return in_json("inspect", *words)
 
 
-# ---- what must be right ----
+# ---- checks ----
 
 
 def check_shift(work):
@@ -479,7 +479,7 @@ def check_training(work):
         check(len(line[name]) == len(inspect(run_folder)["layers"]), f"{name} of a line")
 
 
-# ---- what is damaged ----
+# ---- damaged checkpoints ----
 
 
 def copy(work, name, of):

@@ -228,7 +228,7 @@ def check_decoded(work):
     check(out == text[:-1], f"decode in a pipe: {out!r}")
 
 
-# ---- what is drawn ----
+# ---- bars and help ----
 
 
 def bars(sent):
@@ -301,7 +301,7 @@ def check_ranks(work):
 
 
 def check_bold():
-    """Sections of the help are bold on a terminal that can show bold, and nowhere else."""
+    """Sections of the help are bold only on a terminal that can show bold."""
     for variables in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
         sent, _ = on_terminal("train", "--help", **{"NO_COLOR": "", "TERM": "xterm"} | variables)
         check((b"\x1b[1merc\x1b[m" in sent) == (not variables), f"bold with {variables}")

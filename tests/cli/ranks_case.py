@@ -137,7 +137,7 @@ def bad(code, parts, job):
     )
 
 
-# ---- what a run has written ----
+# ---- the files of a run ----
 
 
 def untimed_lines(raw):

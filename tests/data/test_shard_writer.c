@@ -116,7 +116,7 @@ TEST(reference_validation)
     cpl_text_free(&json);
 }
 
-/* The documents with the ids of another tokenizer. */
+/* The documents are written with the ids of another tokenizer. */
 TEST(reference_gpt2)
 {
     rewrite(golden_path("data/corpus-mini"), golden_path("data/tokenized-small/gpt2"), "validation",

@@ -262,7 +262,7 @@ TEST(marked_otherwise)
     assert_ok(go_on(written_task, written_task, written_rows));
 }
 
-/* ---- what cannot be asked ---- */
+/* ---- impossible requests ---- */
 
 /* Tasks without rows are named, a line each, and the others are evaluated. The advice names no
  * folder of the program. */

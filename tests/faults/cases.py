@@ -35,7 +35,7 @@ def remove(path):
         path.unlink(missing_ok=True)
 
 
-# ---- what all cases share ----
+# ---- parts that all cases share ----
 
 
 class Case:

@@ -42,7 +42,7 @@ profiles:
 """
 
 
-# ---- what is damaged ----
+# ---- damaged files ----
 
 
 class Format:
@@ -295,7 +295,7 @@ class Trial:
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"}
 
 
-# ---- all of them ----
+# ---- all files ----
 
 
 def table(trials):

@@ -136,7 +136,7 @@ class Trial(Tried):
         return f"{self.case.name}, {self.fault.name} at call {self.at} ({self.where}): " + "; ".join(self.wrong)
 
 
-# ---- all of them ----
+# ---- all trials ----
 
 
 def applies(fault, case):

@@ -230,7 +230,7 @@ class Verbs:
         return read_record(pathlib.Path(report)).counts
 
 
-# ---- all of them ----
+# ---- all trials ----
 
 
 def count_calls(runs, rank, files):

@@ -48,7 +48,7 @@ CONFIG = {
 }
 
 
-# ---- what the program gives ----
+# ---- results of the program ----
 
 
 def begin(couplet, folder):

@@ -256,7 +256,7 @@ static inline void change_type(fuzz *f, changed *c)
     }
 }
 
-/* ---- numbers, and which tensors there are ---- */
+/* ---- numbers, and the list of tensors ---- */
 
 static inline void change_data(fuzz *f, changed *c)
 {

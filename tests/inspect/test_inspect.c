@@ -10,7 +10,7 @@ static const inspect_layer *layer_of_case(const inspect_case *c, int l)
     return &c->layers[l];
 }
 
-/* ---- what the figures mean ---- */
+/* ---- the meaning of the figures ---- */
 
 /* Plants a layer whose expert j responds most to router row to[j]: its gate is a tenth of noise and
  * u R_i^T / |R_i|. */

@@ -249,7 +249,7 @@ static void write_changed(fuzz *f, changed *c, const char *folder)
     if (fuzz_below(f, 32)) fuzz_write(in_folder(folder, "config.json"), &c->config);
 }
 
-/* ---- what there is to change ---- */
+/* ---- the changed parts ---- */
 
 static void copy_layout(changed *c, const layout *t)
 {

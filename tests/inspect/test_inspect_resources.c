@@ -5,7 +5,7 @@
 #include "inspect/inspect_case.h"
 #include "inspect/show/show.h"
 
-/* ---- the same bits ---- */
+/* ---- equal bits ---- */
 
 static void check_threads(const char *folder, cpl_inspect_options options)
 {

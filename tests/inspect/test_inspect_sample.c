@@ -12,7 +12,7 @@ static cpl_inspect_options sample_of(double share)
     return o;
 }
 
-/* ---- the figures are those of the blocks ---- */
+/* ---- figures of the blocks ---- */
 
 /* Returns the rows of a layer from its numbers: R [n,d], W [n,D,d]. */
 static rows_case rows_of(const float *R, const float *W, int n, int d, int D)
@@ -286,7 +286,7 @@ TEST(not_a_number)
     case_free(&c);
 }
 
-/* ---- noise, and what is shown ---- */
+/* ---- noise, and the shown figures ---- */
 
 /* M belongs to the noisy rows: 40 samples give it on average. */
 TEST(noisy_rows)

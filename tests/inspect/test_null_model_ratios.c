@@ -77,8 +77,8 @@ TEST(test_ratios_by_hand)
     assert_int_equal(r.most_column, 1);
 }
 
-/* The quantiles are those of numpy.quantile for ratios k / 64, k = 1 .. 90 in mixed order, diagonal
- * 1. Quantile q is at place 89 q, between k = 1 + floor(89 q) and the next. */
+/* numpy.quantile gives these quantiles for ratios k / 64, k = 1 .. 90 in mixed order, diagonal 1.
+ * Quantile q is at place 89 q, between k = 1 + floor(89 q) and the next. */
 TEST(test_quantiles_as_numpys)
 {
     float M[100];

@@ -1,4 +1,4 @@
-/* test_null_model_weights.c - the figures of random weights, and those of planted ones. */
+/* test_null_model_weights.c - the figures of random weights, and of planted weights. */
 #include <float.h>
 
 #include "inspect/null_model_case.h"

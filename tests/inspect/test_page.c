@@ -248,7 +248,7 @@ TEST(pages_hold_the_matrices)
     }
 }
 
-/* ---- matrices of hardly any width ---- */
+/* ---- matrices of nearly equal numbers ---- */
 
 /* Checks a matrix of equal numbers: the scale has some width, and every M its place in it. */
 static void check_even(const fixture_case *of, float value)

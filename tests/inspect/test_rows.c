@@ -43,7 +43,7 @@ static void check_file(const cpl_inspect_rows *p, const inspect_layer *l, int64_
         }
 }
 
-/* The experts are those with i mod max(1, n / 8) = 0, at most 8. The rows are at most 4096. */
+/* Expert i is chosen if i mod max(1, n / 8) = 0, at most 8 of them. The rows are at most 4096. */
 TEST(strides)
 {
     static const struct {

@@ -2,7 +2,7 @@
  * against the figures of all rows; the size of standard errors against that of the errors. */
 #include "inspect/sample_case.h"
 
-/* ---- which rows ---- */
+/* ---- the choice of rows ---- */
 
 static void check_plan(int64_t rows, int64_t aligned, double share)
 {

@@ -207,7 +207,7 @@ TEST(test_scikit_learn)
     json_decref(file);
 }
 
-/* ---- what must hold ---- */
+/* ---- general properties ---- */
 
 TEST(test_lengths_do_not_matter)
 {

@@ -1,5 +1,5 @@
-/* test_verdict.c - the words for coupling: over the recorded runs, each of which must get those of
- * its training loss, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
+/* test_verdict.c - the words for coupling: over the recorded runs, whose words must be those of
+ * their training loss, and over layers with figures by hand. COUPLET_RECORDS is the folder of the
  * records, by default build/records, into which experiments/tools/records.py unpack writes them. */
 #include "check.h"
 #include "inspect/show/show.h"

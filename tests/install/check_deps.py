@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_deps.py: actions and messages of tools/deps.sh if packages are missing, on machines that are made of stubs:
-root, an ordinary user with and without sudo, a system without apt, clang alone; messages of tools/after_install.sh; the
-output of a build (one line, all with V=1, all if it fails, its share on a terminal); and the folders in which a build
+"""check_deps.py: checks tools/deps.sh if packages are missing, on machines that are made of stubs: root, an ordinary
+user with and without sudo, a system without apt, clang alone. Checks the messages of tools/after_install.sh, the output
+of a build (one line, all with V=1, all if it fails, its share on a terminal), and the folders in which a build
 works."""
 
 import os

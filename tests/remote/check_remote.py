@@ -27,7 +27,7 @@ from slow_link import SlowLink
 SECOND = "model-00002-of-00003.safetensors"
 
 
-# ---- the same figures ----
+# ---- equal figures ----
 
 
 def check_equal(one, folder):
@@ -187,7 +187,7 @@ def check_http2(one, made):
     check(most <= 16, f"a run has {most} connections, more than 16")
 
 
-# ---- nothing else is opened ----
+# ---- no other connection is opened ----
 
 
 def check_local(one, made):

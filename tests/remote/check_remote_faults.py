@@ -44,7 +44,7 @@ def faulty(one, what, pattern, fault, place="hf://org/model", most=MOST_SENT, **
     return text
 
 
-# ---- what servers do wrong ----
+# ---- faults of servers ----
 
 CHANGED = "the file changed in between [(]its {} is not what it was[)]: begin again once it stays as it is"
 STORE, HUB, RANGE = r"127.0.0.2:\d+ ", r"127.0.0.1:\d+ ", r"bytes \d+-\d+/\d+"

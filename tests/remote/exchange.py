@@ -16,7 +16,7 @@ import urllib.parse
 CHUNK = 1 << 18
 
 
-# ---- what is kept of a request, and what is answered ----
+# ---- the record of a request, and the answer ----
 
 
 @dataclasses.dataclass

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fake_hub.py: two hosts that play a model hub, on this machine, with TLS of the tests' own; and one without TLS.
+"""fake_hub.py: two hosts that play a model hub, on this machine, with the tests' own TLS, and a host without TLS.
 
 The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its client library reads it:
 
@@ -9,11 +9,11 @@ The hub (https://127.0.0.1:PORT) has the layout of the Hugging Face hub, as its 
 
 with X-Repo-Commit, X-Linked-ETag, X-Linked-Size and Accept-Ranges of an answer that redirects; 401 and 403 with
 X-Error-Code and X-Error-Message. The store (https://127.0.0.2:PORT, another name and port) gives ranges of files whose
-signature fits and has not expired; else 403. Its ETag is not the hub's X-Linked-ETag, as on the real one. All hosts
-have plain folders, /files/NAME/FILE; that is all that the host without TLS has (http://127.0.0.1:PORT).
+signature fits and has not expired, otherwise 403. Its ETag is not the hub's X-Linked-ETag, as on the real hub. All
+hosts have plain folders, /files/NAME/FILE. The host without TLS has only these (http://127.0.0.1:PORT).
 
-Every request is kept (`FakeHub.seen`). `FakeHub.misbehave` makes answers wrong: faulty_server.py. Nothing outside this
-machine is asked.
+Every request is kept (`FakeHub.seen`). `FakeHub.misbehave` makes answers wrong: faulty_server.py. No other machine is
+contacted.
 
     python3 tests/remote/fake_hub.py FOLDER [--name ORG/NAME] [--delay 0.025 --rate 100e6]
 

@@ -97,7 +97,7 @@ def check_cublaslt(folder, library):
 
 
 def check_ranks(folder, without):
-    """Several processes compute on CPUs."""
+    """Several processes are refused on a GPU, and choose CPUs by themselves."""
     library = next((each for each in mpi.LIBRARIES if mpi.is_here(each, without.parent)), None)
     verbs = {
         "train": train(folder, "two"),
@@ -202,7 +202,7 @@ def check_other_verbs(folder):
             each.unlink()
 
 
-# ---- what a run records, and other devices ----
+# ---- the record of a run, and other devices ----
 
 
 def check_tasks(folder):

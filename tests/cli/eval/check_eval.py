@@ -293,7 +293,7 @@ def check_missing(folder):
     check(list(read_json(out)["results"]) == ["copa"] and "figures of a sample" in shown, f"the other task: {shown}")
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 def check_refusals(folder):

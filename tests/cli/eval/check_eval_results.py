@@ -119,7 +119,7 @@ def check_averages(folder):
         check(sorted(whole["averages"]) == wanted == got, f"{tasks} {more}: {whole['averages']}")
 
 
-# ---- a task of one's own ----
+# ---- a user's task ----
 
 OWN = """
 task: sums

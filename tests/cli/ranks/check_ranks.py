@@ -46,7 +46,7 @@ def undisturbed(folder, library, experts):
     return folder / f"{library}-{experts}"
 
 
-# ---- the same model ----
+# ---- equal models ----
 
 
 def check_tasks(folder, library):

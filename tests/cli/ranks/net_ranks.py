@@ -54,7 +54,7 @@ def ended(job, limit=120):
 
 
 def undisturbed(folder, library, experts):
-    """Returns the run of the same ranks on one host."""
+    """Returns the run of two ranks on one host."""
     return folder / f"near-{library}-{experts}"
 
 

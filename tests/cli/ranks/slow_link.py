@@ -43,7 +43,7 @@ exec ip netns exec "$host" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c
 
 
 def missing():
-    """Returns the reason why there can be no such link here, or ""."""
+    """Returns the reason why no link can be made here, or ""."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if not shutil.which("ip") or not shutil.which("unshare"):

@@ -60,7 +60,7 @@ TEST(orders)
     }
 }
 
-/* Bounds, and that every value of a small interval is met about equally often. */
+/* Numbers are within bounds, and every value of a small interval is met about equally often. */
 TEST(intervals)
 {
     enum { DRAWS = 60000, VALUES = 6 };

@@ -1,7 +1,7 @@
 /* test_loader.c - the tokens of a step, and the places where their documents begin.
  *
  * Oracles: the order that NumPy gives (published in the data specification); the epoch's list, the
- * filter and the document places written out plainly below. */
+ * filter and the document places, written out plainly below. */
 #include "data/loader/loader.h"
 
 #include <unistd.h>
@@ -51,7 +51,7 @@ static cpl_loader_settings plain_settings(void)
     return (cpl_loader_settings){.seq_len = T, .batch_instances = 2, .seed = 6198, .eos = -1};
 }
 
-/* Returns a loader of these files; close_loader closes them too. */
+/* Returns a loader of these files. close_loader closes the files too. */
 static cpl_loader *open_loader(const char *const *paths, int64_t n, const cpl_loader_settings *s,
                                const cpl_log *log)
 {
@@ -115,7 +115,7 @@ TEST(numpy_order)
     close_loader(loader);
 }
 
-/* Writes the epoch's list by plain loops. Weights are those of each instance's source. */
+/* Writes the epoch's list by plain loops. Each instance has the weight of its source. */
 static int64_t plain_order(uint32_t *out, const int *source, int64_t n, const double *weight,
                            int n_sources, uint64_t seed, bool shuffle)
 {
@@ -144,7 +144,7 @@ TEST(weights_and_epochs)
 {
     const char *paths[] = {tokens("web", "a.npy", 13 * T, 0), tokens("books", "b.npy", 9 * T, 0),
                            tokens("code", "c.npy", 7 * T, 0), tokens("web", "d.npy", 4 * T, 0)};
-    static const int group[] = {2, 0, 1, 2}, length[] = {13, 9, 7, 4}; /* books, code, web */
+    static const int group[] = {2, 0, 1, 2}, length[] = {13, 9, 7, 4}; /* labels books, code, web */
     static const double sets[][3] = {{1, 1, 1}, {2, 0.5, 1}, {0, 3.25, 0.1}, {1.75, 0, 2.5}};
     char *names[]                 = {"web", "books", "code"};
     cpl_shards *shards            = open_shards(paths, 4);
@@ -270,7 +270,7 @@ TEST(repeats)
             found += want;
         }
     }
-    assert_in_range(found, 4000, 24000); /* both answers are met often */
+    assert_in_range(found, 4000, 24000); /* repeating and other sequences are frequent */
 }
 
 TEST(filtered)
@@ -281,7 +281,9 @@ TEST(filtered)
     uint16_t data[2 * LONG];
     for (int i = 0; i < LONG; i++)
         data[i] = (uint16_t)(i < 31 || i >= 33 ? i % 7 + 10 * (i / 31) : 3);
-    for (int i = 0; i < LONG; i++) data[LONG + i] = (uint16_t)(5 + i % 2); /* period 2, 32 times */
+    for (int i = 0; i < LONG; i++)
+        data[LONG + i] = (uint16_t)(5 + i % 2); /* period 2, repeated 32
+                                                                            * times */
     const char *path = in_folder(folder, "filter.npy");
     write_bytes(path, data, sizeof data);
     cpl_loader_settings s = plain_settings();
@@ -294,7 +296,7 @@ TEST(filtered)
     assert_int_equal(long_targets[0], data[1]);
     for (int i = 0; i < LONG; i++) assert_int_equal(long_targets[LONG + i], -1);
     close_loader(loader);
-    data[2 * LONG - 1] = 9; /* 31 times */
+    data[2 * LONG - 1] = 9; /* repeated 31 times */
     write_bytes(path, data, sizeof data);
     loader = open_loader(&path, 1, &s, NULL);
     assert_ok(cpl_loader_batch(loader, 0, &two));
@@ -328,7 +330,7 @@ TEST(evaluation)
     close_loader(loader);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused files ---- */
 
 TEST(refusals)
 {
@@ -411,7 +413,8 @@ TEST(fingerprints)
     assert_int_not_equal(print_of(a, 9, 8), hash);
 }
 
-/* Cut to nothing while the loader reads it: a sentence, where a mapping would end the process. */
+/* A file becomes empty while the loader reads it. The loader gives a sentence, where a mapping
+ * would end the process. */
 TEST(becomes_shorter)
 {
     const char *path      = tokens("shorter", "a.npy", 64 * T, 0);
@@ -428,7 +431,7 @@ TEST(becomes_shorter)
     close_loader(loader);
 }
 
-/* More files than stay open: each is read, and one that changed is named. */
+/* There are more files than stay open: each is read, and a file that changed is named. */
 TEST(many_files)
 {
     enum { FILES = CPL_SHARDS_KEPT_OPEN + 3 };
@@ -472,7 +475,8 @@ TEST(no_memory)
     close_loader(loader);
 }
 
-/* By-label figures of the small corpus: instances of 512 tokens out of one file of six sources. */
+/* The small corpus has figures by label: its instances of 512 tokens come from one file of six
+ * sources. */
 TEST(small_corpus)
 {
     const char *path   = golden_path("data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation");
@@ -484,6 +488,7 @@ TEST(small_corpus)
     assert_ok(cpl_shards_open(&shards, &path, 1, &options, NULL));
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
     assert_int_equal(loader->n_instances, 35506 / 512);
-    assert_int_equal(loader->shards->labels.count, 1); /* no sidecar: the folder's name */
+    assert_int_equal(loader->shards->labels.count, 1); /* there is no sidecar: the label is the
+                                                        * folder's name */
     close_loader(loader);
 }

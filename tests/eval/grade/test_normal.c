@@ -145,7 +145,7 @@ static bool equal(const char *a, const char *b)
     return yes;
 }
 
-/* The values are those of SymPy 1.14 too. */
+/* SymPy 1.14 gives equal values. */
 TEST(expressions_in_latex)
 {
     static const char *const same[][2] = {

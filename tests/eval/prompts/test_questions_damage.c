@@ -88,7 +88,7 @@ static const kind_of_row kinds[] = {
          {"qa/wikipedia-dev.json", "{\"Data\": []}"}),
 };
 
-/* Good rows on lines 1 and 3, and `second` on line 2. */
+/* Writes good rows on lines 1 and 3, and `second` on line 2. */
 static void put_rows(const char *data, const kind_of_row *k, const char *second)
 {
     cpl_text text     = {0};
@@ -99,7 +99,7 @@ static void put_rows(const char *data, const kind_of_row *k, const char *second)
     cpl_text_free(&text);
 }
 
-/* Returns options without few-shot examples; those of bbh are a file. */
+/* Returns options without few-shot examples. The examples of bbh are a file. */
 static cpl_questions_options plain_options(const kind_of_row *k, const char *data)
 {
     cpl_questions_options options = options_of(data);

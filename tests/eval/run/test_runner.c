@@ -65,7 +65,7 @@ TEST(both_kinds)
     close_bench(&b);
 }
 
-/* ---- what cannot be asked ---- */
+/* ---- impossible requests ---- */
 
 /* Checks that asking fails with a sentence that contains `part`. */
 static void ask_fails(bench *b, const cpl_question *q, const char *part)

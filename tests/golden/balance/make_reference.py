@@ -94,7 +94,7 @@ def attention(w, x):
 
 
 def experts(w, x, router):
-    """Returns the output; per token the shares p [B,S,n], whose mean is P, and the choice, 0 or 1; the gap."""
+    """Returns the output, the shares p [B,S,n] of each token, whose mean is P, the choice, 0 or 1, and the gap."""
     b = rms_norm(x, w("post_norm"))
     z = b @ w("router").T
     scores = torch.softmax(z, -1) if router == "softmax" else torch.sigmoid(z)

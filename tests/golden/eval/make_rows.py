@@ -92,7 +92,7 @@ def records(path):
         return re.findall(r'(?:[^"\n]|"[^"]*")+\n?', file.read())
 
 
-# ---- other layouts of the same benchmarks, for the reader of rows ----
+# ---- other layouts of the benchmarks, for the reader of rows ----
 
 LAYOUTS = "other-layouts"
 

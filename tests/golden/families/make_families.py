@@ -9,7 +9,7 @@ stored in. No tensor name of the saved file is used, so a mistake in naming, ori
 
     python make_families.py [FAMILY ...]        all families when none is named
 
-Needs numpy, torch (CPU) and transformers 5.23. The same versions give the same bytes.
+Needs numpy, torch (CPU) and transformers 5.23. Equal versions give equal bytes.
 """
 
 import json
@@ -126,7 +126,7 @@ TINY = dict(
 
 
 def config(cls, **keys):
-    """Returns a config of this class: the TINY values it knows, then the given keys."""
+    """Returns a config of this class: the TINY values that it accepts, then the given keys."""
     import dataclasses
 
     known = {f.name for f in dataclasses.fields(cls)} | set(cls.attribute_map)
@@ -236,20 +236,20 @@ FAMILIES = {
         | dict(decoder_sparse_step=2, mlp_only_layers=[3], norm_topk_prob=True),
         dict(D=24, K=3, skipped=[0, 2, 3, 4], dtype=torch.float32),
     ),
-    # Shared experts; a correction bias beside the router.
+    # Has shared experts, and a correction bias beside the router.
     "deepseek_v3": (
         "DeepseekV3",
         dict(hidden_size=48, moe_intermediate_size=18, n_routed_experts=8, n_shared_experts=1, n_group=2, topk_group=1)
         | dict(num_hidden_layers=3, first_k_dense_replace=1, num_key_value_heads=4, num_nextn_predict_layers=0),
         dict(D=18, skipped=[0], keep=("e_score_correction_bias",)),
     ),
-    # All experts of a layer in one tensor, rows layout.
+    # Has all experts of a layer in one tensor, in the rows layout.
     "granitemoe": (
         "GraniteMoe",
         dict(hidden_size=32, intermediate_size=22, num_local_experts=6),
         dict(D=22, router="block_sparse_moe.router", experts="block_sparse_moe.experts"),
     ),
-    # All experts of a layer in one tensor, columns layout, gate and up interleaved; not quantised.
+    # Has all experts of a layer in one tensor, in the columns layout, gate and up interleaved; not quantised.
     "gpt_oss": (
         "GptOss",
         dict(hidden_size=32, intermediate_size=28, num_local_experts=6),

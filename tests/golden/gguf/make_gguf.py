@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the GGUF vectors beside this script with the Python package `gguf` (0.19; numpy and
-safetensors besides): python make_gguf.py.
+"""Writes the GGUF vectors beside this script with the Python package `gguf` (0.19; also needs
+numpy and safetensors): python make_gguf.py.
 
-small.gguf          a tensor of every type that is decoded, some that are not, metadata of every type
-aligned.gguf        the first two of them, with general.alignment 128
+small.gguf          a tensor of every type that is decoded, and of some other types, metadata of every type
+aligned.gguf        the first two of these tensors, with general.alignment 128
 split-*.gguf        five tensors in three parts
-small.safetensors   of each tensor of small.gguf: its bytes as NAME.raw, and where it is decoded its
+small.safetensors   for each tensor of small.gguf: its bytes as NAME.raw, and if it is decoded its
                     numbers by gguf.quants.dequantize as NAME, F32
-small.json          of each its type, shape (outermost first) and bytes; the metadata that is kept
+small.json          for each tensor its type, shape (outermost first) and bytes; the kept metadata
 
 Blocks of the K types are random bytes under scales of a sensible size: the package quantises to
 Q8_0 and MXFP4 only."""

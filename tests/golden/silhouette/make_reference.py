@@ -3,9 +3,9 @@
 
 Needs numpy and scikit-learn. Usage: make_reference.py > reference.json
 
-Points: n clusters of D rows in d dimensions. A number is twelve of (the upper 12 bits of splitmix64) / 4096
-added minus 6 (nearly normal), exact in F32; row r of cluster c is row D c + r, to which `apart` times row c
-of a second such matrix is added. `zero`: that row is all zero; -1: none. Row r is 2^(r mod 5) times that.
+Points: n clusters of D rows in d dimensions. A number is the sum of twelve of (the upper 12 bits of
+splitmix64) / 4096 minus 6 (nearly normal), exact in F32. Row r of cluster c is row D c + r of a matrix, plus `apart`
+times row c of a second matrix of this kind. `zero` is a row of zeros, or -1. Row r is multiplied by 2^(r mod 5).
 
 mean: silhouette_score; clusters: means of silhouette_samples over each cluster.
 """

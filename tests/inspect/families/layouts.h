@@ -121,7 +121,7 @@ static inline unsigned layout_code(const layout *t, int l, int e, int half, int 
     return (h & 127) == 127 ? 0 : h & 255; /* no NaN */
 }
 
-/* ---- where gate and up are stored ---- */
+/* ---- the places of gate and up ---- */
 
 static inline bool layout_pair(const layout *t)
 {

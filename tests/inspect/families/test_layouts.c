@@ -169,7 +169,7 @@ TEST(golden_families)
     }
 }
 
-/* ---- GGUF, beside what the Python package says is in it ---- */
+/* ---- GGUF, compared with the Python package ---- */
 
 static void read_wanted(float *out, cpl_stored_files *wanted, const char *what, int64_t layer,
                         size_t count)

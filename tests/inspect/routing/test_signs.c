@@ -1,5 +1,5 @@
 /* test_signs.c - rank correlations of scores of either sign with the experts' responses: planted
- * ones, and those of routers that only know ids. */
+ * scores, and scores of routers that only know ids. */
 #include "inspect/routing/signs.h"
 
 #include <math.h>
