@@ -155,8 +155,7 @@ def on_terminal(root, text, user):
     return sent.decode(errors="replace").replace("\r\n", "\n")
 
 
-# Lines that only root can run, which README says in a sentence, after the demonstration. Debian's own matplotlib is too
-# old.
+# Lines that only root can run, a sentence of README after the demonstration. Debian's own matplotlib is too old.
 AS_ROOT = (
     "apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
     "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"

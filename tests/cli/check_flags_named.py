@@ -26,8 +26,7 @@ GUARDED = {
 
 
 def parts_of(path):
-    """Returns the text of a file, cut where an item begins at the left edge. A .def file is one part of the file that
-    includes it."""
+    """Returns the text of a file, cut where an item begins at the left edge. A .def file is a part of its includer."""
     text = re.sub(r"\\\n", " ", path.read_text())
     return [text] if path.suffix == ".def" else re.split(r"(?m)^(?=[A-Za-z_](?!\w*:)|# *define)", text)
 
@@ -42,8 +41,7 @@ def name_of(part):
 
 
 def content_of(part):
-    """Returns the names in a part, and its strings. Neighbouring literals are one string; "name##" is a name that is
-    pasted."""
+    """Returns the names in a part, and its strings. Neighbouring literals are one string; "name##" is a pasted name."""
     names, strings, goes_on = set(), [], False
     for match in TOKEN.finditer(part):
         string, name, pasted, blank = match.groups()

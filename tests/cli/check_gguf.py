@@ -98,8 +98,7 @@ def check_vocabulary(file, path):
 
 
 def check_inspect(model, path, kind):
-    """Compares the report on the file with that on the model. Figures of gates agree within the precision of the
-    type."""
+    """Compares the report on the file with that on the model. Figures of gates agree within the type's precision."""
     want, got = in_json("inspect", model), in_json("inspect", path)
     want.pop("checkpoint"), got.pop("checkpoint")
     families = want.pop("family"), got.pop("family")
@@ -136,8 +135,7 @@ def check_a_run(folder):
 
 
 def check_other_routing(folder):
-    """Renormalised weights are another architecture. A model without an architecture is refused before a file is
-    made."""
+    """Renormalised weights are another architecture. A model without an architecture is refused without a file."""
     path = folder / "other.gguf"
     renormalised = ["model.norm_topk_prob=true"]
     for settings in (renormalised, renormalised + ["model.router=sigmoid", "model.router_bias=true"]):

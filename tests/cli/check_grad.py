@@ -72,8 +72,7 @@ def check_forms(folder):
 
 def write_layer(model, case, given):
     """Writes a model of one layer with the matrices `given` of a case of tests/golden/erc. The other matrices are zero,
-    so that no other loss has a gradient. Returns the names, each with the case's matrix and its range in that
-    matrix."""
+    so that no other loss has a gradient. Returns the names, each with the case's matrix and its range."""
     n, d, D = (case[key] for key in ("n", "d", "D"))
     parts = {"model.layers.0.mlp.gate.weight": ("R", 0, n * d)} | {
         f"model.layers.0.mlp.experts.{e}.{name}_proj.weight": (key, e * d * D, (e + 1) * d * D)

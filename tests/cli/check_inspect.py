@@ -402,8 +402,7 @@ def check_silhouettes(work):
 
 
 def check_lambda(work):
-    """Checks router rows that are the top right singular vectors of gates of rank 1. The flag changes no other
-    figure."""
+    """Checks router rows that are the top right singular vectors of gates of rank 1. Other figures stay."""
     case = Case(8, layers=2, n=5, d=24, D=7)
     for e, row in enumerate(case.R[1]):
         case.W[1][e] = [[float(k + 1) * x for x in row] for k in range(7)]

@@ -253,8 +253,7 @@ def check_bash(words, begun, wanted):
 
 
 def check_output():
-    """A full disk and a closed stream give exit code 1 and a sentence. A pipe without a reader gives exit code 1 and no
-    message."""
+    """A full disk and a closed stream give exit code 1 and a sentence. A pipe without a reader gives code 1 alone."""
 
     def told(name, sentence, words=("manual",), **options):
         done = run(*words, stderr=subprocess.PIPE, **options)

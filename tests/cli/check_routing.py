@@ -157,8 +157,8 @@ def check_maps(charts, routing):
 
 
 def check_verdict(out, page, figures):
-    """Checks that the weights and the text have one verdict each, equal in all places, and that no advice names a step
-    already taken."""
+    """Checks that the weights and the text have one verdict each, equal in all places, and that no advice is
+    repeated."""
     said, routing = figures["routing"]["verdict"], figures["routing"]
     rho = sum(layer["agreement"]["spearman_mean"] for layer in routing["layers"]) / LAYERS
     want = (

@@ -99,8 +99,7 @@ def philox(block, step, layer):
 
 
 def write_noise(path, eps, width, step, draw):
-    """Writes delta.{l} [n, width] of that step and draw, within 1 +- eps. `eps` is a list with a number for every
-    layer."""
+    """Writes delta.{l} [n, width] of that step and draw, within 1 +- eps. `eps` has a number for every layer."""
     deltas = {}
     for layer, bounds in enumerate(eps):
         first = draw * len(bounds) * width
@@ -134,8 +133,8 @@ def mean_of(parts):
 
 
 def first_step(start, rows, micro, out, settings, draws=1, noise=True):
-    """Returns losses and gradient norm of the first step over these rows, `micro` at once, from a run that holds the
-    initial weights."""
+    """Returns losses and gradient norm of the first step over these rows, `micro` at once, from a run of initial
+    weights."""
     weights = weights_of_run(start)
     parts = [rows[i : i + micro] for i in range(0, len(rows), micro)]
     clean = grad(start, parts[0], out, *settings)

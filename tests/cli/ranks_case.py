@@ -1,5 +1,5 @@
-"""ranks_case.py: shared by tests of training over ranks: starts runs under mpirun, finds their processes, and reads the
-files of such a run."""
+"""ranks_case.py: shared by tests of training over ranks: starts runs under mpirun, finds their processes, and reads
+their files."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-/* shards_case.h - token files for the tests of shards: written by the writer, and in the formats of
- * other programs. */
+/* shards_case.h - token files for the tests of shards: by the writer and by other programs. */
 #ifndef CPL_TESTS_DATA_SHARDS_CASE_H
 #define CPL_TESTS_DATA_SHARDS_CASE_H
 

@@ -44,8 +44,7 @@ TEST(bad_companions)
     assert_fails(CPL_ERR_INPUT, "shards.json", open_one(&shards, out, &options, NULL));
 }
 
-/* One of the files of a written folder is changed or cut: it gives a sentence or a data set, never
- * a crash. */
+/* A file of a written folder is changed or cut: a sentence or a data set, never a crash. */
 TEST(mutations)
 {
     static const char *const names[] = {

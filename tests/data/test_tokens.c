@@ -1,5 +1,5 @@
 /* test_tokens.c - documents into shards: equal bytes for any number of threads, and no leak where
- * memory runs out. */
+ * memory ends. */
 #include "data/tokens.h"
 
 #include <sys/resource.h>

@@ -8,8 +8,7 @@
 
 enum { CASE_WINDOW = 40 };
 
-/* A ranked task, with a profile of two forms. It claims a set of the paper that it does not belong
- * to. */
+/* A ranked task, with a profile of two forms. It wrongly claims a set of the paper. */
 static const char ranked_task[] =
     "task: ranked\ntitle: Ranked ones\nsource: example.org\nsets: [3b]\nchance: 50\n"
     "splits: {a: a.jsonl}\nfields: {q: q, o: \"o[]\", g: g}\nchoices: o\n"

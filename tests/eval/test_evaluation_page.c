@@ -1,5 +1,4 @@
-/* test_evaluation_page.c - results as a page: whole in one file, with every figure, and escaped
- * names. */
+/* test_evaluation_page.c - results as a page: whole in one file, every figure, escaped names. */
 
 #include "eval/evaluation.h"
 #include "eval/evaluation_case.h"
@@ -88,8 +87,7 @@ TEST(a_table)
     cpl_text text = {0};
     evaluate(&c, NULL);
     json_t *metrics = json_object_get(c.evaluation.at[0].result, "metrics");
-    json_object_set_new(metrics, "acc", json_real(0.375)); /* different from the numbers of one
-                                                            * question */
+    json_object_set_new(metrics, "acc", json_real(0.375)); /* not a figure of one question */
     json_object_set_new(metrics, "acc_norm", json_real(0.0625));
     json_object_set_new(metrics, "acc_stderr", json_real(0.125));
     assert_ok(cpl_evaluation_text(&text, &c.evaluation));

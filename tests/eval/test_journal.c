@@ -73,8 +73,7 @@ static int seal_lines(void **state)
 }
 TESTS_DO(before_all, seal_lines);
 
-/* A journal is begun, closed and resumed: its answers are found, and new answers are added after
- * them. */
+/* A journal is begun, closed and resumed: its answers are found, and new answers added. */
 TEST(going_on)
 {
     cpl_eval_journal r;

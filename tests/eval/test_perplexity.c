@@ -1,5 +1,4 @@
-/* test_perplexity.c - losses of overlapping windows against every window computed by itself, and
- * their totals by source. */
+/* test_perplexity.c - losses of overlapping windows against single windows, totals by source. */
 #include "eval/perplexity.h"
 
 #include <math.h>

@@ -58,8 +58,7 @@ class Case:
         return [*self.words, *(words_of_overwriting if there else ())]
 
     def results_of(self, folder):
-        """Returns the results without the remains of a kill beside them. A page names the folder in which it was
-        made."""
+        """Returns the results without the remains of a kill beside them. A page names its own folder."""
         here = str(folder.resolve()).encode()
         return {
             name: what.replace(here, b"") if name.endswith(".html") else what

@@ -96,8 +96,7 @@ class Trial(Tried):
         self.check(not half or said, f"half-written: {', '.join(half)}")
 
     def equal_enough(self, folder, out):
-        """Compares results after exit code 0. Files that could not be removed do not count: the next try removes
-        them."""
+        """Compares results after exit code 0. Leftover files are allowed: the next try removes them."""
         there = self.case.results_of(folder)
         lacking = [
             name
@@ -152,8 +151,7 @@ def by_stack(path, count):
 
 
 def plan(program, cases, references, faults, shares, place):
-    """Returns every trial, in a fixed order. Of `shares` the second is that of allocations; 0: by their stacks of
-    calls."""
+    """Returns every trial, in a fixed order. Of `shares` the second is that of allocations; 0: by stacks of calls."""
     trials = []
     for case, reference in zip(cases, references):
         for fault in faults:

@@ -234,8 +234,7 @@ class Verbs:
 
 
 def count_calls(runs, rank, files):
-    """Counts the calls of each kind that an undisturbed rank makes on these files. Returns None if they cannot be
-    caught."""
+    """Counts the calls of each kind that an undisturbed rank makes on these files. None: they cannot be caught."""
     run = runs.folder / f"counted-{rank}-{len(files)}"
     job = start(LIBRARIES[0], runs.words(run, MESH), rank, UNDISTURBED, 0, f"{run}{files}", f"{run}.report")
     if job.end()[0] == UNAVAILABLE:

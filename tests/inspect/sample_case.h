@@ -35,8 +35,8 @@ static inline void rows_set(rows_case *c, const float *R, int j, int k, const fl
     }
 }
 
-/* Draws normal numbers. Each gate's rows have their own router row added, `own` times a normal
- * number. */
+/* Draws normal numbers. `own` times a normal number times the router row is added to each gate's
+ * rows. */
 static inline rows_case rows_random(int n, int d, int D, double own, uint64_t seed)
 {
     rows_case c = {n,

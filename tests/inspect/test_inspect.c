@@ -12,8 +12,7 @@ static const inspect_layer *layer_of_case(const inspect_case *c, int l)
 
 /* ---- the meaning of the figures ---- */
 
-/* Plants a layer whose expert j responds most to router row to[j]: its gate is a tenth of noise and
- * u R_i^T / |R_i|. */
+/* Lets expert j respond most to router row to[j]: its gate is noise / 10 + u R_i^T / |R_i|. */
 static void plant(inspect_layer *l, const int *to, float strength)
 {
     for (int j = 0; j < l->n; j++) {

@@ -5,8 +5,8 @@
 #include "inspect/inspect_case.h"
 #include "tensor/backend/backend.h"
 
-/* Checks that layer `faulty` alone has a fault with these words in it, and that all other layers
- * are as in `sound`. */
+/* Checks that layer `faulty` alone has a fault with these words, and other layers are as in
+ * `sound`. */
 static void check_fault(const char *folder, const cpl_coupling_report *sound, int64_t faulty,
                         const char *words)
 {
@@ -101,8 +101,7 @@ TEST(a_wrong_shape)
     case_close(&c, &sound);
 }
 
-/* With several faults, the error names the first in the order of the file, whichever thread finds
- * one first. */
+/* With several faults, the error names the first in the file, whichever thread is first. */
 TEST(the_first_fault)
 {
     inspect_case c = mixed_case();

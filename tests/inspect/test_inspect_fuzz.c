@@ -300,8 +300,7 @@ TEST(damaged_layouts)
 
 /* ---- GGUF ---- */
 
-/* Changes the numbers after a tensor's name in a GGUF file: the number of axes, an axis, the type
- * or the place. */
+/* Changes the numbers after a tensor's name in a GGUF file: the axes, the type or the place. */
 static void change_gguf_entry(fuzz *f, cpl_text *file)
 {
     static const uint64_t hard[] = {0, 1, 2, 3, 4, 5, 6, 8, 12, 14, 30, 32, 256, 512, 1ull << 40};

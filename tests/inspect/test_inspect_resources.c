@@ -57,8 +57,8 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
     return (double)(most - before);
 }
 
-/* Returns the bytes that the figures keep: M, cosines, eps, two norms and perhaps silhouettes of
- * every layer. */
+/* Returns the bytes that the figures keep: M, cosines, eps, two norms, perhaps silhouettes, by
+ * layer. */
 static double kept_of(const inspect_case *c)
 {
     double sum = 0;
@@ -68,8 +68,7 @@ static double kept_of(const inspect_case *c)
 }
 
 /* Checks that the bytes taken are within the prediction, in which rows and figures are not held
- * together. A single thread certainly reaches its peak, so it must take nearly as much as
- * predicted. */
+ * together. A single thread certainly reaches its peak, so it must take nearly as much. */
 static void check_bytes(const inspect_case *c, cpl_inspect_options options)
 {
     cpl_inspect_cost cost;

@@ -211,7 +211,7 @@ TEST(reads_what_it_says)
     case_close(&c, &report);
 }
 
-/* The bytes taken are within the prediction, for one thread and for several, with the sums of large
+/* The bytes taken are within the prediction, for one or more threads, with the sums of large
  * layers. */
 TEST(takes_what_was_said)
 {
@@ -254,8 +254,7 @@ TEST(no_memory)
         assert_int_equal(cpl_alloc_in_use(), held);
         failures += status != CPL_OK;
     }
-    /* Some failures change nothing: the check whether the file is GGUF, and the estimate of the
-     * speed. */
+    /* Some failures change nothing: the check for GGUF, and the estimate of the speed. */
     assert_true(failures >= calls - 4);
     case_free(&c);
 }
@@ -351,8 +350,7 @@ TEST(json_of_a_sample)
     case_close(&c, &report);
 }
 
-/* Figures of the router alone equal those of all rows, for centred rows too, in JSON and in the
- * table. */
+/* Figures of the router alone equal those of all rows, for centred rows too, in both forms. */
 TEST(the_router_alone_is_exact)
 {
     static const char *const names[] =

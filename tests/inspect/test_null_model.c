@@ -324,8 +324,7 @@ TEST(test_assignment_ends_on_any_numbers)
 
 /* ---- failure ---- */
 
-/* Callers refuse such numbers. Here the functions must neither hang nor access memory out of
- * bounds. */
+/* Callers refuse these numbers. Here the functions must neither hang nor leave their arrays. */
 TEST(test_numbers_that_are_none)
 {
     static const float odd[] = {NAN, INFINITY, 0, -1, FLT_MAX, 0x1p-149f};

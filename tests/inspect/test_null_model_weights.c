@@ -62,7 +62,7 @@ static void draw_weights(weights *w, int64_t n, int64_t d, int64_t D, uint64_t s
     }
 }
 
-/* Adds to the rows of every expert its router row times `strength`, in units of the rows' root mean
+/* Adds `strength` times its router row to every expert's rows, in units of their root mean
  * square. */
 static void couple(weights *w, double strength)
 {

@@ -54,8 +54,7 @@ TEST(planted)
     cpl_coupling_report r = clustered(&c, false);
     for (int e = 0; e < 4; e++) {
         assert_near(r.layers[0].silhouettes[e], 1, 1e-5);
-        /* The distance to the own rows (D - 1 of them) is 1, to another expert's 1 - 1/D: (0.8 - 1)
-         * / 1. */
+        /* The distance to the D - 1 own rows is 1, to another expert's 1 - 1/D: (0.8 - 1) / 1. */
         assert_near(r.layers[1].silhouettes[e], -0.2, 1e-5);
     }
     assert_near(r.layers[0].silhouette, 1, 1e-5);
@@ -80,8 +79,7 @@ TEST(scales_change_nothing)
     case_close(&scaled, &b);
 }
 
-/* A single expert has no other experts, a single row has no other rows of its expert, and a zero
- * row has no direction. */
+/* A single expert has no other experts, a single row no other rows, and a zero row no direction. */
 TEST(ends)
 {
     inspect_case c = case_of(1, 12, 5);

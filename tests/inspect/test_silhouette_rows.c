@@ -276,8 +276,7 @@ TEST(test_known)
     check_sums(&(experts){2, 2, 2, axes((int[]){0, 1, 0, 1}, 4, 2)}, (double[]){-1, -1});
     /* Every row of an expert has its own axis: a = b = 1. */
     check_sums(&(experts){2, 3, 6, axes((int[]){0, 1, 2, 3, 4, 5}, 6, 6)}, (double[]){0, 0});
-    /* A zero row has distance 1 to all rows, and its neighbour has distance 1 to it, as to the
-     * others. */
+    /* A zero row has distance 1 to all rows, and its neighbour 1 to it, as to the others. */
     check_sums(&(experts){2, 2, 3, axes((int[]){-1, 0, 1, 1}, 4, 3)}, (double[]){0, 2});
     /* Three rows: the zero row leaves a = 1/2 to the other two. */
     check_sums(&(experts){2, 3, 3, axes((int[]){0, -1, 0, 1, 1, 1}, 6, 3)}, (double[]){1, 3});

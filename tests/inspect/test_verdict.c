@@ -233,8 +233,7 @@ TEST(a_text_of_few_tokens_has_no_verdict)
     assert_string_equal(cpl_routing_state(&r), "follow");
 }
 
-/* If chance may have coupled one of two layers, a few violated pairs of the other are no weak
- * coupling. */
+/* If chance may have coupled one of two layers, a few violated pairs of the other do not count. */
 TEST(chance_is_not_weakly_coupled)
 {
     made *m = calloc(1, sizeof *m);

@@ -103,8 +103,8 @@ def check_compilers(work):
 
 
 def check_installed(work):
-    """The loader's cache is updated as root. A line to type is printed if that is not enough or not allowed, or if PATH
-    lacks the program."""
+    """The loader's cache is updated as root. A line to type is printed if that is not enough or allowed, or PATH lacks
+    it."""
     manifest = work / "manifest.txt"
     manifest.write_text("/p q/bin/couplet\n/p q/lib/libcouplet.so.0\n/p q/lib/libcouplet.so\n/p q/share/doc/couplet\n")
     cache, folders = "/p q/lib/libcouplet.so (libc6,x86-64) => /p q/lib/libcouplet.so", "/p q/lib: (from x)"
@@ -131,8 +131,7 @@ def check_installed(work):
 
 
 def check_share(work):
-    """On a terminal the share that is built is drawn on one line, which is removed at the end. A failed build still
-    fails."""
+    """On a terminal the share that is built is drawn on one line, which is removed at the end. The exit code stays."""
     for code, end in ((0, "true"), (1, "false")):
         stubs = machine(work / f"terminal-{code}", cmake=f'echo "-- noise"; echo "[  7%] a"; echo "[ 50%] b"; {end}')
         terminal, inside = pty.openpty()
@@ -159,8 +158,8 @@ def check_share(work):
 
 
 def check_folders(work):
-    """Builds in a folder with odd characters, or gives a sentence if CMake itself cannot. No command is read twice by a
-    shell."""
+    """Builds in a folder with odd characters, or gives a sentence if CMake itself cannot. Shells read a command
+    once."""
     for name in ('a"b', "a;b", "a#b", "a[b", "a:b", "a,b", "a$(b", "a\\b"):
         (work / name).mkdir()
         code, said = run(BUILD, "release", cwd=work / name, PATH=os.environ["PATH"])

@@ -51,8 +51,7 @@ def run(*words):
 
 
 def plain(path):
-    """Returns the path without Debian's folder of the architecture, which an installation under another prefix
-    lacks."""
+    """Returns the path without Debian's folder of the architecture, which other prefixes lack."""
     return re.sub(r"^lib/[a-z0-9_]+-linux-gnu[a-z0-9]*/", "lib/", path)
 
 

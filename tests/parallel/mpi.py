@@ -9,8 +9,7 @@ LIBRARIES = ("openmpi", "mpich")
 
 
 def is_here(library, build):
-    """Returns whether ranks can be started, and prints the reason if not. MPICH prints about /sys among the output of
-    its ranks."""
+    """Returns whether ranks can be started, and prints the reason if not. MPICH's ranks also print about /sys."""
     module, why = pathlib.Path(build, f"couplet-mpi-{library}.so"), ""
     if not shutil.which(f"mpirun.{library}") or not module.exists():
         why = f"not checked: there is no mpirun.{library} or no {module.name}"
@@ -22,8 +21,8 @@ def is_here(library, build):
 
 
 def environment(**more):
-    """Returns the environment of ranks. Leaks inside the MPI libraries are not ours. More ranks than processors must
-    not spin."""
+    """Returns the environment of ranks. Leaks inside the MPI libraries are not ours. More ranks than CPUs must not
+    spin."""
     return {
         **os.environ,
         "LSAN_OPTIONS": "detect_leaks=0",

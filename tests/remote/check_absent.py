@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_absent.py PROGRAM: the program as -DCPL_REMOTE=OFF links it reads local files and refuses others with a
+"""check_absent.py PROGRAM: the program as -DCPL_REMOTE=OFF links it reads local files and refuses URLs by a
 sentence."""
 
 import pathlib

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """check_published.py COUPLET: runs tools/published.py on the tests' own hub, whose repositories have the names of the
-page and small checkpoints in them. It fills the rows that are named, with the figures of the local files, and no
-others."""
+page and small checkpoints in them. It fills the rows that are named, with the figures of the local files."""
 
 import math
 import pathlib

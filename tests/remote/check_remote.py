@@ -412,8 +412,7 @@ def n_asked(one):
 
 
 def interrupt(one, made, cache):
-    """Interrupts the program once a range of weights is kept, while others do not end. Returns the number of kept
-    ranges."""
+    """Interrupts the program once a range of weights is kept, while others do not end. Returns how many are kept."""
     servers = one.servers
     servers.misbehave(wrongly.trickle(1000, 0.05), "store", r"\.safetensors$", skip=len(made.needed) + 2)
     with subprocess.Popen(

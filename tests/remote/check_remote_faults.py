@@ -322,8 +322,7 @@ def check_changes(one, made):
 
 
 def check_tags(one, made):
-    """A long ETag is compared as a whole. A server without strong ETags is named, with the changes that they would have
-    shown."""
+    """A long ETag is compared whole. A server without strong ETags is named, with the changes that these would show."""
     servers, plain, file = one.servers, one.servers.serve("tags", made.folder), made.folder / SECOND
     numbers = iter(range(99))
     by_turns = lambda seen, make: wrongly.says(ETag=f'"{"x" * 300}{next(numbers) > 5}"')(seen, make)  # noqa: E731

@@ -296,8 +296,7 @@ class FakeHub:
         return hmac.new(secret, f"{path} {expires}".encode(), "sha256").hexdigest()
 
     def sign(self, path, content, file):
-        """Returns the address of a file in the store. The real address names the content, so this one has the path in
-        it."""
+        """Returns the address of a file in the store. The real address names the content, so this one has the path."""
         if self.store_url:
             return f"{self.store_url}/{urllib.parse.quote(file)}"
         place, expires = f"/repos/{content[:2]}/{content}", int(time.time() + self.lifetime)

@@ -1,6 +1,6 @@
 """faulty_server.py: faults of servers, for `FakeHub.misbehave`. A fault is a function of the request and of `make`,
-which gives the right answer (`make(ranges=False)`: that of a server without ranges). Each function here returns a
-fault, or is a fault."""
+which gives the right answer (`make(ranges=False)`: that of a server without ranges). Functions here return a fault, or
+are one."""
 
 import email.utils
 import gzip

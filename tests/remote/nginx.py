@@ -1,4 +1,4 @@
-"""nginx.py: Debian's nginx (package nginx-light) as a process of the tests, with TLS, HTTP/2 and ranges, for one
+"""nginx.py: Debian's nginx (package nginx-light) as a process of the tests, with TLS, HTTP/2, ranges, for one
 folder."""
 
 import contextlib
@@ -129,8 +129,7 @@ class Nginx:
         return f"https://127.0.0.2:{self.port}"
 
     def lines(self):
-        """Returns the requests that have ended, in their order. nginx writes a line shortly after the client has the
-        bytes."""
+        """Returns the requests that have ended, in their order. nginx writes a line a little later."""
         time.sleep(0.2)
         rows = [text.split("|") for text in (self.work / "access.log").read_text().splitlines()]
         return [Line(*row[:4], *map(int, row[4:7]), row[7]) for row in rows]

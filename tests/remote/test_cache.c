@@ -1,5 +1,4 @@
-/* test_cache.c - ranges kept in a folder: they are found again by file, tag and range, and by no
- * other key. */
+/* test_cache.c - ranges kept in a folder: they are found again by file, tag and range alone. */
 #include "check.h"
 #include "io/file.h"
 #include "io/paths.h"

@@ -130,8 +130,7 @@ TEST(earlier_range_within)
     assert_int_equal(until, 1000);
 }
 
-/* Checks that the ranges cover the piece, each byte once for each reading: reads it as a reader
- * does. */
+/* Checks that the ranges cover the piece, each byte once for each reading, as a reader reads it. */
 static void read_piece(const cpl_source_piece *piece)
 {
     const uint64_t end = piece->offset + piece->bytes;

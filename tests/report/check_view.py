@@ -43,8 +43,7 @@ document.body.append(frame);
 </script></body></html>
 """
 
-# Waits until the page reports that it has drawn all, tries hover, keys and choice, and passes its findings to the frame
-# around it.
+# Waits until the page reports that it has drawn all, tries hover, keys and choice, passes findings to its frame.
 PROBE = """
 <script>
 (() => {

@@ -79,8 +79,7 @@ TEST(training_ends_where_pairs_are_rare)
     cpl_bpe_settings settings = {.vocab_size = 300, .min_frequency = 2};
     cpl_bpe_trainer *trainer;
     assert_ok(cpl_bpe_init(&trainer, &settings));
-    assert_ok(
-        cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd; not " abcd", xy */
+    assert_ok(cpl_bpe_add(trainer, "abcd abcd xy", 12)); /* ab, abc or cd, abcd; not " abcd", xy */
     assert_ok(cpl_bpe_train(trainer, &log));
     assert_int_equal(cpl_bpe_vocab_size(trainer), 261);
     assert_int_equal(warnings, 1);
@@ -190,8 +189,7 @@ static int64_t occurrences(int32_t ids[NAIVE_WORDS][NAIVE_LENGTH], const int *le
     return count;
 }
 
-/* Finds the best pair by the rule, counting every pair of every word. Returns its count, or 0 if no
- * pair is left. */
+/* Finds the best pair by the rule, counting every pair of every word. Returns its count, or 0. */
 static int64_t best_pair(int32_t ids[NAIVE_WORDS][NAIVE_LENGTH], const int *length, int words,
                          cpl_pair *best)
 {

@@ -158,8 +158,7 @@ static size_t plainly(uint32_t *out, const uint32_t *points, size_t n)
     return count;
 }
 
-/* Returns whether a text is the one that utf8proc, with its newer classes, makes of the code
- * points. */
+/* Returns whether a text is the one that utf8proc, with its newer classes, makes of the points. */
 static bool is_standard(const uint32_t *points, size_t n, const cpl_text *text)
 {
     char bytes[4 * LONGEST];

@@ -37,8 +37,8 @@ static uint64_t digest(const cpl_tokenizer *t, const char *name)
     return hashed;
 }
 
-/* Writes the tokenizer with the part in its place, or added to the list at that place. Sets the
- * last key to it. */
+/* Writes the tokenizer with the part in its place, or added to the list there. Sets its last
+ * key. */
 static void put_part(const char *to, const char *name, const json_t *line, const char **key)
 {
     char path[100];

@@ -46,8 +46,7 @@ static void check_vector(cpl_encoder *e, const cpl_tokenizer *t, const json_t *l
     cpl_ids_free(&ids);
 }
 
-/* Checks the lines of a file of vectors, or with `only` those of one tokenizer. Returns their
- * number. */
+/* Checks the lines of a file of vectors, or with `only` one tokenizer's. Returns their number. */
 static int check_vectors(const cpl_tokenizer *t, const char *path, const char *only)
 {
     cpl_encoder *e;

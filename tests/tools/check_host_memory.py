@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the rule of tools/host_memory.py on planted lines: lines that it must find, with their places, and lines that
-it must accept."""
+"""Checks the rule of tools/host_memory.py on planted lines: lines to find, with their places, and lines to accept."""
 
 import pathlib
 import sys

@@ -71,8 +71,8 @@ def check_holm():
 
 
 def figure(effects, noise):
-    """Returns a figure of block B with these effects of z, balance, arm and z x balance, seeds that differ, and noise
-    by run."""
+    """Returns a figure of block B with these effects of z, balance, arm and z x balance, different seeds, and noise by
+    run."""
 
     def of(arm, seed, _):
         z, b, kind = arm.split("-")[1:]

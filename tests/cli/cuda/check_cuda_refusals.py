@@ -141,7 +141,7 @@ def check_memory(folder):
 
 def check_failed(folder, unbroken, machine, part):
     """Ends a run in its n-th kernel: no result of that step is written, and the resumed run has equal bits. Returns
-    whether the run failed."""
+    whether it failed."""
     broken = folder / "broken"
     _, err, code = run(*train(folder, "broken"), **on(machine))
     last = err.splitlines()[-1]

@@ -177,8 +177,7 @@ def part_of(folder, task, subjects):
 
 
 def check_part(folder, task):
-    """Compares everything from prompt to mark. If fewer tokens are generated than in the reference, the text is a part
-    of the reference's."""
+    """Compares everything from prompt to mark. If fewer tokens are generated, the reference's text contains ours."""
     subjects, tokens = PARTS[task]
     with gzip.open(GOLDEN / f"harness/{task}.json.gz") as file:
         theirs = next(iter(json.load(file)["results"].values()))
@@ -222,8 +221,7 @@ def check_same(again, first):
 
 
 def stop(words, there):
-    """Begins an evaluation, and sends SIGINT when `there(its pid)` is true. Returns its exit code and its standard
-    error."""
+    """Begins an evaluation, and sends SIGINT when `there(its pid)` is true. Returns exit code and standard error."""
     begun = subprocess.Popen([COUPLET, "eval", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_until(lambda: there(begun.pid), begun, 300)
     begun.send_signal(signal.SIGINT)
@@ -247,8 +245,8 @@ def check_stopped_text(folder):
 
 
 def check_stopped(folder):
-    """An evaluation that SIGINT stops in its second task reports the kept answers, and the first task is not repeated.
-    Other rows are refused."""
+    """An evaluation that SIGINT stops in its second task reports the kept answers, and is resumed there. Other rows are
+    refused."""
     data = folder / "rows"
     (data / "arc_challenge").mkdir(parents=True)
     rows = (GOLDEN / "data/arc_challenge/ARC-Challenge-Test.jsonl").read_text().splitlines()[:3]

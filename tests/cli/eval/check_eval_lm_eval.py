@@ -267,8 +267,7 @@ def check_harness(folder, data):
 
 
 def check_inloop(folder, data):
-    """Other profiles are in the names. With several prompts a question there are no errors. The mean of groups is
-    ours."""
+    """Other profiles are in the names. With several prompts a question errors are absent. Group means are ours."""
     own, theirs = both(
         folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data, "--limit", 2
     )

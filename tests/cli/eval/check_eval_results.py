@@ -90,8 +90,7 @@ def mean_of(results, keys):
 
 
 def check_averages(folder):
-    """The mean over a set's tasks is in table and JSON if all tasks were evaluated in their default form, and otherwise
-    in neither."""
+    """The table and the JSON have the mean over a set's tasks only if all ran in their default form."""
     data = small_data(folder)
     whole, out = ask(data, "all")
     results, averages = whole["results"], whole["averages"]
@@ -136,8 +135,7 @@ profiles:
 
 
 def check_documented(folder):
-    """The examples of docs/tasks.md are tasks: the first with its rows, the second beside the built-in task of its
-    name."""
+    """The examples of docs/tasks.md are tasks: the first with its rows, the second beside its built-in namesake."""
     page = pathlib.Path("docs/tasks.md").read_text()
     task, rows = folder / "documented.yaml", folder / "documented"
     rows.mkdir()
@@ -180,8 +178,8 @@ def check_own(folder):
 
 
 def check_damaged(folder):
-    """A line in the middle without an answered question is reported. Only the end of the file may be cut. --overwrite
-    begins anew."""
+    """A line in the middle without an answered question is reported. Only the end may be cut. --overwrite starts
+    anew."""
     words = [MODEL, "--tasks", "copa", "--data", DATA, "--limit", 4, "--samples"]
     kept = folder / "kept"
     keep_record(folder / "first.json", kept)

@@ -93,8 +93,7 @@ def check_same(folder, library, ranks, names, alone):
 
 
 def check_goes_on(folder, library):
-    """Resumes from a record of one process. Then resumes from the record of ranks of which one was killed, with other
-    ranks."""
+    """Resumes from a record of one process, and with other ranks from the record of ranks of which one was killed."""
     whole = (folder / "long-alone").read_bytes()
     out = folder / f"long-{library}"
     partial = pathlib.Path(f"{out}.partial")

@@ -214,8 +214,7 @@ OPTIONS = [
     ("erc.alpha=2", "compute.threads=1"),
     ("balance.scope=sequence", "balance.weight=1"),
 ]
-# couplet grad reads its rows as they are: it knows neither documents in them nor targets that are left out, and selects
-# no rows.
+# couplet grad reads its rows as they are: it knows neither documents in them nor left-out targets, and selects no rows.
 WITHOUT_GRAD = [
     ("data.document_mask=true", "data.filter_repeats=true"),
     ("data.weights={two: 2.5}",),

@@ -413,8 +413,7 @@ TEST(fingerprints)
     assert_int_not_equal(print_of(a, 9, 8), hash);
 }
 
-/* A file becomes empty while the loader reads it. The loader gives a sentence, where a mapping
- * would end the process. */
+/* A file is emptied while it is read: a sentence, where a mapping would end the process. */
 TEST(becomes_shorter)
 {
     const char *path      = tokens("shorter", "a.npy", 64 * T, 0);
@@ -475,8 +474,7 @@ TEST(no_memory)
     close_loader(loader);
 }
 
-/* The small corpus has figures by label: its instances of 512 tokens come from one file of six
- * sources. */
+/* The small corpus has figures by label: instances of 512 tokens of one file of six sources. */
 TEST(small_corpus)
 {
     const char *path   = golden_path("data/tokenized-mini/gpt-neox-olmo-dolma-v1_5/validation");
@@ -488,7 +486,6 @@ TEST(small_corpus)
     assert_ok(cpl_shards_open(&shards, &path, 1, &options, NULL));
     assert_ok(cpl_loader_init(&loader, shards, &s, NULL));
     assert_int_equal(loader->n_instances, 35506 / 512);
-    assert_int_equal(loader->shards->labels.count, 1); /* there is no sidecar: the label is the
-                                                        * folder's name */
+    assert_int_equal(loader->shards->labels.count, 1); /* no sidecar: the folder's name */
     close_loader(loader);
 }

@@ -94,8 +94,7 @@ TEST(real_texts_are_cut_anywhere)
     json_decref(file);
 }
 
-/* One piece is repeated many times. A quadratic algorithm would take minutes of processor time, on
- * a busy machine too. */
+/* One piece is repeated many times. A quadratic algorithm would take minutes of processor time. */
 TEST(long_texts_take_a_moment)
 {
     enum { BYTES = 1 << 18 };

@@ -132,8 +132,7 @@ TEST(what_no_file_shows)
     assert_near(grade_by(&f1, "sunset road", "Sunset Blvd", &room).score, 0.5, 0);
     assert_true(grade_by(&f1, "the blvd: Sunset", "Sunset Blvd", &room).correct);
     assert_true(grade_by(&hendrycks, "it is $ 1/2 $.", "\\frac12", &room).correct);
-    assert_true(grade_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* the texts are equal as they
-                                                                       * are */
+    assert_true(grade_by(&hendrycks, "$a/b$", "a/b", &room).correct); /* equal as they are */
     assert_false(grade_by(&hendrycks, "$ a/b$", "a/b", &room).correct);
     assert_true(grade_by(&agieval, "none", "none either", &room).correct);
     assert_false(grade_by(&agieval, "1", "none", &room).correct);

@@ -1,5 +1,4 @@
-/* test_score.c - scores by which options are compared: every figure by hand, ties, NaN, the share
- * of right options. */
+/* test_score.c - scores of options: figures by hand, ties, NaN, the share of right options. */
 #include "eval/grade/score.h"
 
 #include <math.h>

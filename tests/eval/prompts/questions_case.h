@@ -47,8 +47,7 @@ static inline cpl_questions_options options_of(const char *data)
         .data = data, .limit = CPL_UNSET, .shots = CPL_UNSET, .max_tokens = CPL_UNSET};
 }
 
-/* Returns the SHA-256 of a text, a NUL and another text, or of the first text alone if `other` is
- * NULL. */
+/* Returns the SHA-256 of a text, a NUL and another text, or without `other` of the first alone. */
 static inline const char *sum_of(const char *text, const char *other)
 {
     static char hex[SHA256_DIGEST_STRING_LENGTH];

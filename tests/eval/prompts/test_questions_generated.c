@@ -1,5 +1,4 @@
-/* test_questions_generated.c - worked examples of the protocols: questions of single rows that are
- * answered by a text. */
+/* test_questions_generated.c - worked examples of the protocols: questions answered by a text. */
 #include "eval/prompts/asked.h"
 
 /* ---- worked examples ---- */
@@ -119,8 +118,7 @@ TEST(test_gsm8k)
     end(&a);
 }
 
-/* Copies on hubs are lines of objects with names in small letters, by the published names or by the
- * hub's names. */
+/* Hubs' copies are lines of objects with names in small letters, published or the hub's. */
 TEST(test_triviaqa_lines)
 {
     static const char *const names[][4] = {

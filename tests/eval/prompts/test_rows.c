@@ -128,8 +128,7 @@ TEST_FURTHER(more_real_files)
                   sizeof larger_samples / sizeof *larger_samples);
 }
 
-/* Checks the first of the rows that begins on `line`: its member `name`, or the member `inside` of
- * it. */
+/* Checks the first of the rows that begins on `line`: its member `name`, or its `inside`. */
 static void expect_member(const char *path, cpl_rows_kind kind, int64_t line, const char *inside,
                           const char *name, const char *value)
 {

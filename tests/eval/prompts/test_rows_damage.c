@@ -1,5 +1,4 @@
-/* test_rows_damage.c - damaged files of rows: the rows that are still read, and the errors for the
- * others. */
+/* test_rows_damage.c - damaged files of rows: rows that are still read, and other errors. */
 #include "eval/prompts/rows_case.h"
 
 /* Results of the reader, one after the other: '+' and a row as JSON, '-' and the fault of a bad

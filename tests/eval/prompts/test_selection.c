@@ -92,8 +92,7 @@ TEST(what_there_is_not)
     cpl_selection_free(&s);
 }
 
-/* A user's task is not in the paper's sets, whatever set it claims, but may have the id of a
- * built-in task. */
+/* A user's task is in none of the paper's sets, but may have the id of a built-in task. */
 TEST(files_of_ones_own)
 {
     static const char file[] =

@@ -32,8 +32,8 @@ static cpl_status pair(bench *b, const char *context, const char *continuation, 
     return cpl_encode_pair(&b->encoding, &b->out, context, continuation, joining, window);
 }
 
-/* Checks that the ids from `first` on are those of `text`, without the first `left_out` of them,
- * and that no ids follow. */
+/* Checks that the ids from `first` on are those of `text`, without the first `left_out`, to the
+ * end. */
 static void check_ids(bench *b, int64_t first, const char *text, int64_t left_out)
 {
     cpl_ids want = {0};
@@ -79,8 +79,7 @@ TEST(white_space_goes_over)
     check_joint(&b, "the cat ", "the cat", "sat on");
     check_joint(&b, "the cat \n\t ", "the cat", "sat on");
     check_joint(&b, " the cat\xE3\x80\x80\xC2\xA0", " the cat", "sat");    /* U+3000 U+00A0 */
-    check_joint(&b, "the cat\xE2\x80\x8B", "the cat\xE2\x80\x8B", " sat"); /* U+200B is not white
-                                                                            * space */
+    check_joint(&b, "the cat\xE2\x80\x8B", "the cat\xE2\x80\x8B", " sat"); /* U+200B is no space */
     check_joint(&b, "the cat ", "the cat", "");
     close_bench(&b);
 }
@@ -136,8 +135,7 @@ TEST(nothing_in_front)
     assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, " \nthe cat", 0);
     b.encoding.ids.count = 0;
-    assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* the text of a special
-                                                                           * token is one token */
+    assert_ok(pair(&b, "<|endoftext|>", "the cat", CPL_JOIN_JOINT, 100)); /* a special token */
     assert_int_equal(b.encoding.ids.at[0], EOS);
     check_ids(&b, 1, "the cat", 0);
     b.encoding.eos = -1;

@@ -1,5 +1,4 @@
-/* test_eval_model.c - models and tokenizers that fit, and pairs that do not fit, which are reported
- * when they are opened. */
+/* test_eval_model.c - models and tokenizers that fit, and errors of opening other pairs. */
 #include "eval/run/eval_model.h"
 
 #include "store/model_case.h"
@@ -61,8 +60,7 @@ TEST(that_fit)
     check_score(&e, saved);
     model_gone(saved);
     cpl_eval_model_close(&e);
-    assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* the model has padded
-                                                                             * rows */
+    assert_ok(cpl_eval_model_open(&e, save(IDS + 16, -1, -1), NULL, NULL)); /* padded rows */
     assert_int_equal(e.runner.eos, 0);
     cpl_eval_model_close(&e);
 }

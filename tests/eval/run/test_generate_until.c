@@ -1,8 +1,7 @@
 /* test_generate_until.c - texts of a model that writes a given chain of tokens, and their ends. */
 #include "eval/run/runner_case.h"
 
-/* Makes the model write the given ids after the prompt "Q". Checks the text and the number of
- * tokens. */
+/* Makes the model write the given ids after the prompt "Q". Checks the text and the token count. */
 static void check_text(bench *b, const int32_t *ids, int64_t n, int64_t tokens,
                        const char *const *until, int64_t n_until, const char *text, int64_t told)
 {

@@ -4,8 +4,7 @@
 
 #include "eval/run/runner_case.h"
 
-/* Every token has equal probability: the option with the fewest tokens wins, and the first of equal
- * options. */
+/* Every token has equal probability: the option with the fewest tokens wins, or the first. */
 TEST(a_model_that_says_nothing)
 {
     bench b;

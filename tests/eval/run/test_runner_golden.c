@@ -75,8 +75,7 @@ static void check_same(const json_t *got, const json_t *want, const char *key)
              two ? two : "nothing");
 }
 
-/* Returns whether the two best options of a score are nearly equal: the score per unit of its
- * length. */
+/* Returns whether the two best options of a score are nearly equal, per unit of length. */
 static bool is_near_tie(const json_t *want, const char *score, int64_t got, int64_t wanted)
 {
     double value[2];

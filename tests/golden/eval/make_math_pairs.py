@@ -26,8 +26,7 @@ def bracketed(text):
 
 
 def terms(text):
-    """Returns the terms of a sum, with their signs, outside of brackets, or an empty list if there is a comma or an
-    equals sign."""
+    """Returns the terms of a sum, with their signs, outside of brackets, or [] if it has a comma or an equals sign."""
     depth, parts, start = 0, [], 0
     for at, c in enumerate(text):
         depth += (c in "({[") - (c in ")}]")

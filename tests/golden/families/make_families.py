@@ -265,8 +265,7 @@ FAMILIES = {
 
 
 def make(path, prefix, keys, D, family=None, K=2, skipped=(), router="mlp.gate", experts="mlp.experts", **more):
-    """Saves a model of a family, with the figures that must be found in it. `more`: `gates`, and arguments of build and
-    save."""
+    """Saves a model of a family, with the figures that it must give. `more`: `gates`, arguments of build and save."""
     name, gates = os.path.basename(path), more.pop("gates", gate_rows)
     of_build = {key: more.pop(key) for key in ("dtype", "keep") if key in more}
     settings = config(getattr(transformers, prefix + "Config"), **keys)

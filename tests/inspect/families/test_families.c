@@ -47,8 +47,7 @@ static void add_line(moe_case *one, const char *line)
         append_line(&one->tensors, line, 0);
 }
 
-/* Returns the text with `name` in place of every $, or NULL for an empty text. The caller frees
- * `out`. */
+/* Returns the text with `name` in place of every $, or NULL if empty. The caller frees `out`. */
 static const char *with_name(cpl_text *out, const cpl_text *text, const char *name)
 {
     for (const char *at = text->length ? text->bytes : ""; *at; at++)
@@ -152,8 +151,7 @@ TEST(config_and_shapes)
     cpl_moe_map_free(&map);
 }
 
-/* The configuration has more experts a token than the router has rows. Rows of identity experts
- * count. */
+/* The configuration has more experts a token than the router has rows. Identity experts count. */
 TEST(K_and_the_router)
 {
     cpl_moe_map map;

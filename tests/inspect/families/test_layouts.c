@@ -51,8 +51,7 @@ static void check_gates(const layout *t, const cpl_moe_layer *layer, int l)
     free(rows);
 }
 
-/* Reads parts of every gate and checks their numbers against the whole gate, and the bytes against
- * the prediction. */
+/* Reads parts of every gate and compares numbers with the whole, and bytes with the prediction. */
 static void check_parts(const layout *t, const cpl_moe_layer *layer, int l)
 {
     cpl_gate gate = {0};

@@ -85,8 +85,7 @@ static int *classes_of(const cpl_texts *texts)
     return classes;
 }
 
-/* Returns the second of the K = 2 experts of a class in the last checkpoint: a, and e with e + 2 =
- * a. */
+/* Returns the second of the K = 2 experts of a class in the last step: a, and e with e + 2 = a. */
 static int second_of(int class)
 {
     return (class + EXPERTS - 2) % EXPERTS;

@@ -183,8 +183,7 @@ TEST(agreement_is_counted)
     assert_int_equal(a.n_ranked, 2); /* the last has equal scores */
     assert_near(a.rho, rho_0 + rho_1, 1e-14);
     assert_near(a.rho_2, rho_0 * rho_0 + rho_1 * rho_1, 1e-14);
-    assert_int_equal(a.top1, 1);       /* the first token agrees; for the second, expert 2 responds
-                                        * as much as expert 3 */
+    assert_int_equal(a.top1, 1);       /* for the second token, experts 2 and 3 respond equally */
     assert_int_equal(a.shared, 1 + 2); /* {0, 2}, {2, 3}, {3, 2} */
     static const double row_0[4] = {9 + 1, 5 + 2, 6 + 3, 1 + 4};
     for (int j = 0; j < 4; j++) assert_near(a.sums[j], row_0[j], 0);

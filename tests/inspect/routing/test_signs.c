@@ -119,8 +119,8 @@ static double score_of_id(int t, int e)
     return base_of(t, e) + own_of(t, e);
 }
 
-/* Returns the response: a number of the id and the expert, plus the token's own number, whose sign
- * is that of base_of. */
+/* Returns the response: a number of the id and the expert, plus the token's own with base_of's
+ * sign. */
 static double answer_of_id(int t, int e)
 {
     return 100 + 10 * random_at((uint64_t)(30000 + t % IDS * EXPERTS + e)) +

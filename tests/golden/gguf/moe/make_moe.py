@@ -25,8 +25,7 @@ def normal(*shape):
 
 
 def gates(kind):
-    """Returns stored bytes and the numbers they stand for. Blocks of K-quants are random bytes with small f16
-    scales."""
+    """Returns stored bytes and the numbers they stand for. K-quants are random bytes with small f16 scales."""
     if kind in (T.F16, T.Q8_0):
         stored = quants.quantize(normal(N, D, WIDTH), kind)
         return stored, quants.dequantize(stored, kind)
