@@ -29,7 +29,7 @@ def weights_of_run(run):
 
 
 def losses_of_line(line, weights):
-    """Returns loss -> number of the losses that the line lists; the cross-entropy is `ce`."""
+    """Returns loss -> number of the losses that the line lists. The cross-entropy is `ce`."""
     return {name: line[name] for name in weights if line.get(name) is not None} | {
         "ce": line["loss"],
         "total": line["loss_total"],

@@ -57,7 +57,7 @@ class Tried:
 
 
 def markdown(head, rows):
-    """Returns a table; `head` and `rows` are lists of cells."""
+    """Returns a table. `head` and `rows` are lists of cells."""
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows])
 
 

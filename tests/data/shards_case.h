@@ -19,7 +19,7 @@ static inline cpl_status open_one(cpl_shards **shards, const char *path,
     return cpl_shards_open(shards, &path, 1, options, log);
 }
 
-/* Begins a folder of token files; their vocabulary has 300 ids, and documents end in 0. */
+/* Begins a folder of token files. Their vocabulary has 300 ids, and documents end in 0. */
 static inline cpl_shard_writer *open_writer(const char *out, bool by_source)
 {
     cpl_shard_writer *writer          = NULL;

@@ -85,7 +85,7 @@ static inline void case_open(evaluation_case *c)
     case_put(c, "written", "b.jsonl", written_rows);
 }
 
-/* Opens a case with a task of ranked options and one of written answers. */
+/* Opens a case with a ranked task and a written task. */
 static inline void case_open_both(evaluation_case *c)
 {
     case_open(c);

@@ -174,7 +174,7 @@ TEST(other_settings)
                  cpl_eval_journal_open(&r, path, settings, false));
 }
 
-/* A model and a tokenizer at other places are equal ones: only their contents are compared. */
+/* A model and a tokenizer at other places are equal: only their contents are compared. */
 TEST(other_places)
 {
     static const char *const lines[] = {

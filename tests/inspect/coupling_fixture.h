@@ -30,7 +30,7 @@ static inline double fixture_random(uint64_t *state)
     return (double)(*state >> 11) / 9007199254740992.0;
 }
 
-/* Returns a nearly normal number: the sum of twelve uniform ones. */
+/* Returns a nearly normal number: the sum of twelve uniform numbers. */
 static inline double fixture_normal(uint64_t *state)
 {
     double sum = -6;

@@ -36,7 +36,7 @@ static void check_fault(const char *folder, const cpl_coupling_report *sound, in
     }
 }
 
-/* Writes the mixed case and returns it; sets `sound` to its report, before a test damages it. */
+/* Writes and returns the mixed case. Sets `sound` to its report, before a test damages it. */
 static inspect_case sound_case(cpl_coupling_report *sound)
 {
     inspect_case c              = mixed_case();

@@ -88,8 +88,7 @@ static void check_json(const cpl_coupling_report *r)
     json_decref(json);
 }
 
-/* Inspects, within bounds of time and memory; returns how many layers have figures, -1 on failure.
- */
+/* Inspects within bounds of time and memory. Returns the number of layers with figures, or -1. */
 static int64_t inspect(const char *path, const cpl_inspect_options *options)
 {
     cpl_coupling_report report;

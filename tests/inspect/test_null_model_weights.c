@@ -129,7 +129,7 @@ static void assert_same_kappa(const cpl_null_model *a, const cpl_null_model *b, 
     assert_near(b->assignment_accuracy, a->assignment_accuracy, 0);
 }
 
-/* Powers of two change no bit; other factors round the weights and M anew. */
+/* Powers of two change no bit. Other factors round the weights and M anew. */
 TEST(test_scales_of_weights_do_not_matter)
 {
     static weights w;

@@ -243,7 +243,7 @@ TEST(test_pieces_do_not_matter)
     }
 }
 
-/* Every row becomes one of length 1, or stays zero. */
+/* Every row gets the length 1, or stays zero. */
 TEST(test_unit_rows)
 {
     cpl_tensor x = normal_2d(7, 33, 1e-30f);

@@ -78,7 +78,7 @@ def check_filling(one, page, folders):
 
 
 def check_failing(one, page):
-    """A missing model, or one with an invalid answer of the hub, leaves its row. The next row is still read."""
+    """A missing model, or an invalid answer of the hub, leaves its row. The next row is still read."""
     before, servers = page.read_text(), one.servers
     kept = servers.repositories.pop(published.MODELS["OLMoE"][0])
     out, code = publish(one, page, "--only", "OLMoE", "--only", "gpt-oss")

@@ -31,7 +31,7 @@ SECOND = "model-00002-of-00003.safetensors"
 
 
 def check_equal(one, folder):
-    """Inspects from the hub by branch, tag, commit, old name and page; from a plain folder; and one file."""
+    """Inspects from the hub by branch, tag, commit, old name and page, from a plain folder, and one file."""
     servers, local = one.servers, one.json(folder)
     commit = servers.repositories["org/model"].commit("main")
     plain = servers.serve("plain", folder)

@@ -47,7 +47,7 @@ def check_silhouettes(one):
 
 
 def check_mixed(one):
-    """A local checkpoint and one of a server in one call, of different families."""
+    """Inspects a local checkpoint and a server's in one call, of different families."""
     place = one.servers.serve("olmoe", FAMILIES / "olmoe")
     check(
         one.json(FAMILIES / "mixtral", place) == one.json(FAMILIES / "mixtral", FAMILIES / "olmoe"),

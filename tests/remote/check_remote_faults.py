@@ -601,7 +601,8 @@ def check_words(one):
 
 
 def check_proxies(one):
-    """An unusable proxy is reported without its password, at once; a proxy that does not answer, after all tries."""
+    """An unusable proxy is reported without its password, at once. A proxy that does not answer is reported after all
+    tries."""
     unusable = "the request to [^ ]+ failed: the address of the proxy cannot be used "
     for proxy, pattern in (
         ("http://bob:hu/hush@127.0.0.1:1", unusable),

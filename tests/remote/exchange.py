@@ -93,7 +93,7 @@ def redirect(status, location, **headers):
 
 
 def parse_range(text):
-    """Returns (first, last), (first, None), or (-n, None) for the last n bytes; None if it is no single range."""
+    """Returns (first, last), (first, None), or (-n, None) for the last n bytes, or None if it is no single range."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", text or "")
     if not found or not (found[1] or found[2]):
         return None

@@ -71,7 +71,7 @@ class Line:
 
 class Nginx:
     """Serves `folder` at `url` as a context manager. `certificates`: of certificates.py. After `requests` requests a
-    client must connect again; 1,000 is nginx's default."""
+    client must connect again. 1,000 is nginx's default."""
 
     def __init__(self, folder, work, certificates, requests=1000):
         self.folder, self.work, self.certificates = (

@@ -163,7 +163,7 @@ class Proxy:
 
 
 class SlowLink:
-    """Runs a proxy before `port` as a context manager; `port` is its own."""
+    """Runs a proxy before `port` as a context manager. `port` is its own."""
 
     def __init__(self, port, rate=0, delay=0, cut=0, cuts=0):
         words = [

@@ -52,8 +52,8 @@ static void assert_composed(const cpl_text *got, const char *bytes, size_t lengt
     free(want);
 }
 
-/* Returns letters with marks, Hangul, singletons, exclusions, marks of many classes; with `zeros`
- * also the marks whose class differs. */
+/* Returns letters with marks, Hangul, singletons, exclusions, marks of many classes. With `zeros`
+ * it also returns marks whose class differs. */
 static uint32_t some_point(const cpl_rng_key *key, uint64_t *draw, bool zeros)
 {
     static const uint32_t range[][2] = {

@@ -176,7 +176,7 @@ static void check_shard(cpl_encoder *e, const char *shard, int32_t eos, long lon
 }
 
 /* Checks the rows of reference-counts.tsv for one tokenizer and the shards whose names begin with
- * `prefix`; returns their number. */
+ * `prefix`. Returns their number. */
 static int check_shards(const char *tokenizer, const char *name, const char *prefix)
 {
     cpl_tokenizer *t = load_published(tokenizer);

@@ -50,7 +50,7 @@ def undisturbed(folder, library, experts):
 
 
 def check_tasks(folder, library):
-    """eval.tasks are shared over the ranks, also if the experts are divided; rank 0 continues eval.prompts."""
+    """eval.tasks are shared over the ranks, also if the experts are divided. Rank 0 continues eval.prompts."""
     tasks = sets(
         *(
             "train.steps=4 eval.tasks=copa eval.tasks_every=2 eval.tasks_limit=20 "
@@ -200,7 +200,7 @@ class Held:
         return self.system.ptrace(request, self.process, None, None) == 0
 
     def stop(self):
-        """Stops the thread. Returns whether it is in the program; elsewhere it continues."""
+        """Stops the thread. Returns whether it is in the program. Elsewhere it continues."""
         self.ask(self.INTERRUPT)
         os.waitpid(self.process, self.ALL_CHILDREN)
         if self.is_in_program():

@@ -182,7 +182,7 @@ TEST(test_members)
 
 /* ---- files ---- */
 
-/* Checks every task without a file, with an empty one, and with one of another form. */
+/* Checks every task without a file, with an empty file, and with a file of another form. */
 TEST(test_files)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

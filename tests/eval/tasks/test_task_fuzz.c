@@ -27,7 +27,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* Returns a value to replace one of the tree: of another kind, or from another place. */
+/* Returns a value to replace another of the tree: of another kind, or from another place. */
 static json_t *other_value(fuzz *f, json_t *root)
 {
     static const char *const values[] = {"[]",          "{}",   "\"x\"",   "[[\"x\"]]",

@@ -201,7 +201,7 @@ def gate_even_columns(p, D):
 
 
 def expectation(family, layers, skipped, K):
-    """Returns the expected figures; layers: (index, R, W)."""
+    """Returns the expected figures. layers: (index, R, W)."""
     out = {"family": family, "layers": [], "skipped_layers": list(skipped)}
     for index, R, W in layers:
         out["layers"].append(rounded({"layer": index, "K": K} | figures(R, W)))
@@ -249,13 +249,13 @@ FAMILIES = {
         dict(hidden_size=32, intermediate_size=22, num_local_experts=6),
         dict(D=22, router="block_sparse_moe.router", experts="block_sparse_moe.experts"),
     ),
-    # Has all experts of a layer in one tensor, in the columns layout, gate and up interleaved; not quantised.
+    # Has all experts of a layer in one tensor, in the columns layout, gate and up interleaved. It is not quantised.
     "gpt_oss": (
         "GptOss",
         dict(hidden_size=32, intermediate_size=28, num_local_experts=6),
         dict(D=28, router="mlp.router", gates=gate_even_columns),
     ),
-    # Several files with model.safetensors.index.json; a layer's experts lie in different files.
+    # Has several files with model.safetensors.index.json. A layer's experts lie in different files.
     "sharded_olmoe": (
         "Olmoe",
         dict(hidden_size=40, intermediate_size=24, num_experts=6, num_key_value_heads=4, num_hidden_layers=3),

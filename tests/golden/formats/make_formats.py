@@ -48,7 +48,7 @@ def put_groups(blocks, scale, minimum):
 
 
 def with_special(blocks, places):
-    """Returns the blocks and, after them, the first ones with each of SPECIAL at each of the places."""
+    """Returns the blocks and, after them, the first blocks with SPECIAL at each of the places."""
     more = []
     for at in places:
         some = blocks[: len(SPECIAL)].copy()

@@ -103,7 +103,7 @@ TEST(centred_figures_ignore_a_common_shift)
 
 /* ---- within an id ---- */
 
-/* Returns the score: large numbers of an id and an expert, and small ones of the token. */
+/* Returns the score: large numbers of an id and an expert, and small numbers of the token. */
 static double base_of(int t, int e)
 {
     return 5 * random_at((uint64_t)(10000 + t % IDS * EXPERTS + e));
