@@ -1,4 +1,4 @@
-"""Says if a loss of MoE training is right, and if not, which fault it has.
+"""Judges whether a loss of MoE training is right, and if not, which fault it has.
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
     couplet.certify.assert_right(my_loss, kind="z-loss")       # in a test
@@ -6,9 +6,9 @@
     couplet.certify.record(model, coefficient=...)             # judges a whole training step
     couplet.certify.REFERENCES["z-loss"](Case(logits=...))     # the loss as the literature writes it
 
-docs/losses.md lists the kinds. The callable is called with keywords, those of the kind's inputs that it has, under
-any of their usual names. Its loss and gradients are held against the reference in float64, and against the reference
-with each known fault."""
+docs/losses.md lists the kinds. The callable is called by keyword with the inputs of the kind that it takes, under any
+of their usual names. Its loss and gradients are compared in float64 with the reference, and with the reference under
+each known fault."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def certify(
     fixed: Optional[Mapping[str, Any]] = None,
     logits: Optional[str] = None,
 ) -> Verdict:
-    """Runs the callable on inputs of this kind, and returns the verdict. `dtype` is that of the inputs; None: float64, or
-    float32 where the callable does not take float64. `fixed` has the inputs that the callable has inside and does not take,
-    as {"top_k": 2}. `logits` is the form in which it takes the logits of several layers, "tuple", "stack" or "one"; None: all
-    are tried. CannotJudge: why there is no verdict."""
+    """Runs the callable on inputs of this kind, and returns the verdict. `dtype` is the format of the inputs. With None
+    they are float64, or float32 where the callable does not take float64. `fixed` has the inputs that the callable has
+    inside and does not take, as {"top_k": 2}. `logits` is the form in which the callable takes the logits of several
+    layers, "tuple", "stack" or "one". With None all forms are tried. Raises CannotJudge if there is no verdict."""
     check_settings(dtype, device, seed, logits)
     callee = Callee(function, kind_of(kind), fixed, logits)
     by_name = _names.is_padding(callee.mask)
@@ -86,13 +86,12 @@ def certify(
 
 
 def fitting(function: Callable[..., Any], **settings: Any) -> List[str]:
-    """Returns the kinds as which the callable is right. `settings` are those of certify. CannotJudge: it can be judged as
-    no kind."""
+    """Returns the kinds as which the callable is right. `settings`: see certify. Raises CannotJudge if no kind fits."""
     return [verdict.kind.name for verdict in right_kinds(lambda kind: certify(function, kind, **settings))]
 
 
 def assert_right(function: Callable[..., Any], kind: str, **settings: Any) -> None:
-    """Raises AssertionError with the verdict and the remedy unless the callable is right. `settings` are those of certify."""
+    """Raises AssertionError with verdict and remedy if the callable is not right. `settings` are those of certify."""
     verdict = certify(function, kind, **settings)
     if verdict.exit_code:
         raise AssertionError("\n".join([sentence(verdict), *details(verdict)]))

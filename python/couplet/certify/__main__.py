@@ -1,13 +1,13 @@
-"""Says if a loss of MoE training is right, and if not, which fault it has.
+"""Judges whether a loss of MoE training is right, and if not, which fault it has.
 
     python -m couplet.certify my_module:my_loss --loss load-balancing-mixtral
     python -m couplet.certify FILE.safetensors...               # dumps: docs/losses.md, docs/certify.md
 
-Without --loss the kinds as which it is right are listed. A callable that takes router rows and gates is judged as `erc`, the
-coupling loss.
+Without --loss the kinds as which the loss is right are listed. A callable that takes router rows and gates is judged
+as `erc`, the coupling loss.
 
-Exit code 0: right; 1: wrong; 2: not judged, with the reason; 130: interrupted. Of several dumps 1 if one is
-wrong, else 2 if one is not judged."""
+Exit code 0: right; 1: wrong; 2: not judged, with the reason; 130: interrupted. With several dumps the code is 1 if one
+is wrong, and otherwise 2 if one is not judged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _settings(args: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _is_coupling(function: Callable[..., Any]) -> bool:
-    """True if its arguments have the names of a coupling loss."""
+    """Returns whether the callable's arguments have the names of a coupling loss."""
     try:
         names = set(_names.read(named(signature_of(function)), KINDS["erc"].inputs))
     except (TypeError, ValueError):
@@ -78,7 +78,7 @@ def _is_coupling(function: Callable[..., Any]) -> bool:
 
 
 def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
-    """Judges a dump or a callable: as the kind that is named, else as all kinds as which it is right."""
+    """Judges a dump or a callable as the named kind, or, without a name, as all kinds as which it is right."""
     kind: Optional[str] = None
     if _is_dump(name):
         for option in OF_CALLABLES:
@@ -113,7 +113,7 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
 
 
 def _refused(name: str, error: BaseException) -> str:
-    """Prints why there is no verdict, and returns the first line."""
+    """Prints why there is no verdict, and returns the first line of the reason."""
     if not isinstance(error, CannotJudge):
         expected = _is_dump(name) or isinstance(error, (OSError, MemoryError))
         error = CannotJudge(reason(error)) if expected else raised("judging it raises", error)
@@ -127,8 +127,8 @@ def _is_dump(name: str) -> bool:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Judges all names, writes the JSON, and returns the exit code. The JSON of several verdicts, or of several files, is a
-    list. The JSON of one that is not judged is not written."""
+    """Judges all names, writes the JSON, and returns the exit code. The JSON of several verdicts, or of several files,
+    is a list. Files that are not judged have no JSON."""
     names = args.callable
     if len(names) > 1 and not all(map(_is_dump, names)):
         raise CannotJudge("of several all must be dumps, FILE.safetensors; a callable is judged by itself")

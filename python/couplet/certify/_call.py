@@ -1,5 +1,4 @@
-"""Runs somebody's callable on the inputs of a kind, and holds it to what a loss must be: the same numbers for the same
-inputs, which it leaves as they are."""
+"""Runs a user's callable on the inputs of a kind. Checks that equal inputs give equal numbers and are not changed."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from .kinds.balance import pick
 
 LAYERED = ("logits", "indices", "kept", "router")  # [L,...]
 ONE_LAYER = ("probs", "tokens_per_expert", "routing_map")  # inputs that belong to one layer
-FORMS = ("tuple", "stack", "one")  # forms of logits: a tensor a layer; one tensor; one layer
+FORMS = ("tuple", "stack", "one")  # forms of logits: one tensor a layer; one of all layers; one layer's
 IMPLIED = {"logits": {"probs"}, "w_gate": {"w_gate_up"}, "top_k": {"indices", "routing_map", "tokens_per_expert"}}
 MOST_K = 1024  # the largest top_k that a loss may have inside
 AGAIN = 1e-5  # share by which a second call may differ
@@ -40,7 +39,7 @@ DERIVED: Dict[str, Callable[[Kind, Case], Any]] = {
     "num_experts": lambda kind, x: x.logits.shape[-1],
     "w_gate_up": lambda kind, x: torch.cat((x.w_gate, x.w_up), 1),
 }
-# Inputs that a case may lack: then nothing is dropped, nothing is padded, and there is one part.
+# Values of inputs that a case lacks: nothing is dropped, nothing is padded, and there is one part.
 ABSENT: Dict[str, Callable[[Case], Any]] = {
     "kept": lambda x: pick(Case(), x.logits.detach(), x.top_k or x.logits.shape[-1]) > 0,
     "mask": lambda x: torch.ones(x.logits.shape[1], dtype=torch.bool),
@@ -58,12 +57,12 @@ def check_settings(dtype: Any = None, device: Any = "cpu", seed: Any = 0, logits
         raise CannotJudge(f"seed is {seed!r:.40}, must be a whole number from 0 to 2^63 - 1")
     try:
         float(torch.zeros(1, dtype=torch.float32, device=device))
-    except Exception as error:  # each kind of device has its own
+    except Exception as error:  # Each kind of device has its own exception.
         raise CannotJudge(f"device {device}: {str(error).splitlines()[0]}") from None
 
 
 class Callee:
-    """A callable and its arguments. `names` maps our names of inputs to its own. `fixed` has inputs that it has inside."""
+    """A callable and its arguments. `names` maps our names of inputs to its arguments. `fixed` has its inner inputs."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Callee:
         return f"{name} is none of {', '.join(self.kind.inputs)} or their other names"
 
     def _refuse(self, why: str, how: str = "") -> None:
-        """Raises CannotJudge; without `how` the reason ends in a function that can be judged, ready to paste."""
+        """Raises CannotJudge. Without `how` the reason ends in a function that can be judged, ready to paste."""
         if len(self.parameters) < len(self.signature.parameters):
             why = f"its arguments are {self.signature}, which do not say what it takes"
         if how:
@@ -131,14 +130,14 @@ class Callee:
 
     @property
     def mask(self) -> str:
-        """Returns the name of its argument that is a mask of either polarity, or ""."""
+        """Returns the name of the argument that is a mask of either polarity, or ""."""
         theirs = self.names.get("mask", "")
         return "" if theirs == "attention_mask" else theirs
 
     # ---- inputs ----
 
     def case(self, x: Case) -> Case:
-        """Returns the inputs that the callable takes or has inside, and the chosen experts if it needs them."""
+        """Returns the inputs that the callable takes or has inside, and the chosen experts if they are needed."""
         implied = {name for name, by in IMPLIED.items() if by & set(self.names)}
         implied |= {"w_up"} if "w_gate_up" in self.names else set()
         taken = {n: v for n, v in x.values.items() if n in {*self.names, *implied} or n not in self.kind.inputs}
@@ -148,7 +147,7 @@ class Callee:
         return x
 
     def value(self, name: str, x: Case) -> Any:
-        """Returns an input, or what is computed from other inputs."""
+        """Returns an input, or a value computed from other inputs."""
         if name in DERIVED:
             return DERIVED[name](self.kind, x)
         value = getattr(x, name)
@@ -184,7 +183,7 @@ class Callee:
     # ---- calls ----
 
     def call(self, x: Case, form: str, padding: bool) -> Outputs:
-        """Calls it once. Returns its outputs, and `delta` if it returns the noise that it drew."""
+        """Calls the callable once. Returns its outputs, and `delta` if it returns the noise that it drew."""
         given = called(self.function, self.parameters, self.arguments(x, form, padding))
         if self.kind.outputs != ("loss",):
             return rule(self.kind, given, x)
@@ -198,7 +197,7 @@ class Callee:
         return out
 
     def form(self, x: Case, padding: bool) -> str:
-        """Returns the first form with which it returns what it must. A mask is bools, or 0 and 1 where bools are refused."""
+        """Returns the first form with valid outputs. A mask is bools, or 0 and 1 where the callable refuses bools."""
         reasons = []
         mask_types = (torch.bool, torch.long) if self.mask else (torch.bool,)
         for mask_type, form in [(one, form) for one in mask_types for form in self.forms()]:
@@ -211,7 +210,7 @@ class Callee:
         raise reasons[-1] if "tuple" in str(reasons[0]).splitlines()[0] else reasons[0]
 
     def copied(self, x: Case) -> Tuple[Case, Dict[str, Tensor]]:
-        """Returns a copy, and the inputs of the copy that have a gradient."""
+        """Returns a copy of the inputs, and the inputs of the copy that have a gradient."""
         x = x.but(**{name: value.detach().clone() for name, value in x.tensors()})
         leaves = {n: getattr(x, n).requires_grad_() for n in self.kind.gradients if getattr(x, n) is not None}
         return x, leaves
@@ -239,7 +238,8 @@ class Callee:
         return {name: value.detach().cpu() for name, value in out.items()}
 
     def dump(self, name: str, x: Case, dtype: torch.dtype, device: str, padding: bool) -> Dump:
-        """Returns its outputs for these inputs. It is called twice, as it must not depend on anything else."""
+        """Returns the callable's outputs for these inputs. The callable is called twice, to check that its outputs
+        depend on nothing but the inputs."""
         x = self.case(x).to(dtype if self.kind.gradients else max(torch.float32, dtype, key=lambda one: one.itemsize))
         x = x.but(**{key: value.to(device) for key, value in x.tensors()})
         form = self.form(x, padding)
@@ -260,7 +260,7 @@ class Callee:
         return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
 
     def dumps(self, dtype: Optional[torch.dtype], device: str, seed: int, padding: bool = False) -> List[Dump]:
-        """Returns dumps for all inputs of the kind. Without `dtype` they are float64, or float32 if it refuses float64."""
+        """Returns dumps for all inputs of the kind, in `dtype`. Without it they are float64, or else float32."""
         with usual_defaults():
             cases = self.kind.cases(seed, 2 * int(self.fixed.get("top_k", 0)))
         for one in (dtype,) if dtype else (torch.float64, torch.float32):
@@ -271,11 +271,11 @@ class Callee:
         raise reason
 
 
-# ---- what a callable returns ----
+# ---- values of a callable ----
 
 
 def is_plain(value: Any) -> bool:
-    """True if it is a tensor of numbers that can be read, one by one."""
+    """Returns whether the value is a tensor of numbers that can be read one by one."""
     has_numbers = isinstance(value, Tensor) and value.is_floating_point()
     return has_numbers and value.layout is torch.strided and not value.is_meta
 
@@ -289,7 +289,7 @@ def in_words(value: Any) -> str:
 
 
 def loss_in(given: Any) -> Tensor:
-    """Returns the loss in the value of a callable. CannotJudge: there is none."""
+    """Returns the loss in the value of a callable. Raises CannotJudge if the value has no loss."""
     if isinstance(given, dict) and "loss" not in given:
         raise CannotJudge(f"it returns a dict with {', '.join(map(str, given)) or 'nothing'}, must have loss")
     loss = given["loss"] if isinstance(given, dict) else given
@@ -301,10 +301,10 @@ def loss_in(given: Any) -> Tensor:
 
 
 def rule(kind: Kind, given: Any, x: Case) -> Outputs:
-    """Returns the outputs of a rule that is no loss. CannotJudge: there are none."""
+    """Returns the outputs of a rule that is not a loss. Raises CannotJudge if they are missing."""
     name = kind.outputs[0]
     if name == "bias_after" and given is None:
-        return {name: x.bias}  # it was changed in place
+        return {name: x.bias}  # The bias was changed in place.
     if name == "weights" and isinstance(given, tuple) and len(given) == 2:
         given = spread(x.logits, *sorted(given, key=is_plain))
     given = given.get(name) if isinstance(given, dict) else given

@@ -1,8 +1,8 @@
 """Reads dump files: the inputs and outputs of an implementation that is not in Python (docs/certify.md).
 
-A safetensors file. Tensors: the inputs of the kind by their names (`logits` [L,T,n] or, of one layer, [T,n]; numbers as
-scalars), the outputs (`loss`, or those of a rule), and `d_NAME` for the gradient of an input. An absent gradient counts
-as zero. Metadata, each of which may be absent: `couplet_dump`, the version of this format; `kind`."""
+A dump is a safetensors file. Its tensors are the inputs of the kind by their names (`logits` [L,T,n] or, for one layer,
+[T,n]; numbers as scalars), the outputs (`loss`, or the outputs of a rule), and `d_NAME` for the gradient of an input.
+An absent gradient counts as zero. The metadata may have `couplet_dump`, the version of this format, and `kind`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ERC_AXES = {"router": "nd", "w_gate": "nDd", "w_up": "nDd", "delta": "nd", "M": 
 
 
 def number(name: str, value: Any) -> Union[int, float]:
-    """Returns the value of an input that is a number. CannotJudge: it is no number, or none that this input can be."""
+    """Returns the value of an input that is a number. Raises CannotJudge if it is not an allowed number."""
     try:
         value = torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
@@ -72,7 +72,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
         metadata = parse(blob[8 : 8 + int.from_bytes(blob[:8], "little")]).get("__metadata__") or {}
     except MemoryError:
         raise
-    except Exception as error:  # safetensors has an exception of its own, and passes on others
+    except Exception as error:  # safetensors has its own exception, and passes on others.
         raise CannotJudge(f"it is no whole safetensors file: {(str(error).splitlines() or [''])[0]}") from None
     for word in (*tensors, *metadata, *metadata.values()):
         if not word.isprintable():
@@ -84,7 +84,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
 
 
 def check(name: str, value: Tensor) -> None:
-    """Raises CannotJudge for a tensor that no dump can have."""
+    """Raises CannotJudge for a tensor that cannot be in a dump."""
     if not value.numel():
         raise CannotJudge(f"{name} is empty")
     if name not in (*NUMBERS, *NOT_FLOATS) and value.dtype not in FLOATS:
@@ -144,7 +144,7 @@ def check_indices(indices: Tensor, n: int, K: int) -> None:
 
 
 def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
-    """Returns the dump, and its kind if the file says it. CannotJudge: the file is damaged, of a newer version, or no dump."""
+    """Returns the dump and the kind that it names. Raises CannotJudge if it is damaged, too new, or not a dump."""
     path = pathlib.Path(path)
     tensors, metadata = tensors_in(path)
     kind = metadata.get("kind") or ("erc" if {"R", "W_g"} & set(tensors) else None)
@@ -168,7 +168,7 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
 
 
 def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
-    """Returns a dump whose tensors have the axis of layers, where there is one layer too."""
+    """Returns a dump whose tensors have an axis of layers, also where there is one layer."""
     for key, value in values.items():
         if key in ("mask", "kept"):
             values[key] = value.bool()
@@ -188,7 +188,7 @@ def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
 
 
 def of_kind(dump: Dump, kind: Kind) -> Dump:
-    """Returns the dump with a zero for each gradient that is absent. CannotJudge: it cannot be of this kind."""
+    """Returns the dump with a zero for each absent gradient. Raises CannotJudge if it cannot be of this kind."""
     missing = [name for name in sorted(kind.needs) if getattr(dump.x, name) is None]
     missing += [name for name in kind.outputs if name not in dump.got]
     if missing:

@@ -1,4 +1,4 @@
-"""Finds and calls the callable that somebody names. Each way to fail is a sentence."""
+"""Finds and calls the callable that a user names. Each failure has a one-sentence message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..report._files import first_line
 
 
 class CannotJudge(Exception):
-    """The reason why there is no verdict, a sentence. If the callable itself raised, its traceback follows."""
+    """The reason why there is no verdict, as a sentence. If the callable itself raised, its traceback follows."""
 
 
 def raised(what: str, error: BaseException) -> CannotJudge:
@@ -27,7 +27,7 @@ def raised(what: str, error: BaseException) -> CannotJudge:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Returns the signature of the callable, or of a module's forward. TypeError, ValueError: it cannot be read."""
+    """Returns the signature of the callable, or of a module's forward. Raises TypeError or ValueError without one."""
     inner = getattr(function, "_orig_mod", function)  # torch.compile(module)
     return inspect.signature(getattr(inner, "forward", inner))
 
@@ -41,8 +41,8 @@ def named(signature: inspect.Signature) -> Dict[str, inspect.Parameter]:
 def called(
     function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]
 ) -> Any:
-    """Calls the function by keyword, and returns its value. Parameters by position alone that are not given, but stand before
-    one that is, get their defaults. CannotJudge: the function raises, or is a coroutine."""
+    """Calls the function by keyword, and returns its value. Positional-only parameters that are missing get their
+    defaults if a later one is given. Raises CannotJudge if the function raises or is a coroutine."""
     by_place = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY]
     while by_place and by_place[-1] not in arguments:
         by_place.pop()
@@ -64,7 +64,7 @@ def _imported(module: str) -> Any:
         if not module.endswith(".py"):
             return importlib.import_module(module)
         spec = importlib.util.spec_from_file_location(pathlib.Path(module).stem, module)
-        assert spec and spec.loader  # a name that ends in .py has both
+        assert spec and spec.loader  # A name that ends in .py has both.
         loaded = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
         return loaded
@@ -75,7 +75,7 @@ def _imported(module: str) -> Any:
 
 
 def load(what: str) -> Callable[..., Any]:
-    """Returns the callable of "my_module:my_loss" or "path/to/file.py:my_loss". CannotJudge: there is none."""
+    """Returns the callable of "my_module:my_loss" or "path/to/file.py:my_loss". Raises CannotJudge without one."""
     module, _, name = what.rpartition(":")
     if not module or not name:
         raise CannotJudge(f"{what} names no callable; write my_module:my_loss")

@@ -1,11 +1,11 @@
-"""Judges if loss and gradients are right, or which single known fault explains them.
+"""Judges whether loss and gradients are right, or which single known fault explains them.
 
-Every output is compared in float64 with the reference's. An output may lie off by
+Every output is compared in float64 with the output of the reference. The distance may be at most
 
     TOLERANCE[format] |right| + SPARE[format] |reference computed in the format - right|
 
-where the second part says how much rounding these inputs allow, as where a gradient nearly cancels. Where experts (of the
-coupling loss: hinges) tie, it may also lie off by what other choices change."""
+The second part is the rounding that these inputs allow, for example where a gradient nearly cancels. Where experts tie
+(in the coupling loss: hinges), the change by other choices is added."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TOLERANCE = {torch.float64: 2e-5, torch.float32: 2e-5, torch.float16: 2e-3, torc
 SPARE = {torch.float64: 8.0, torch.float32: 8.0, torch.float16: 8.0, torch.bfloat16: 2.0}
 TINY = 1e-3  # share of an output: a smaller distance is not mentioned
 NEAR = 0.25  # share of an output: a hypothesis further away is rejected at once
-SHARP = 0.1  # share of an output: nothing further away is called right, whatever rounding may do
-CLEARLY = 4.0  # times further away than a fault: then the right numbers are not meant, whatever rounding may do
-ALIKE = 0.25  # the cosine of an error with that of bf16, from which on it is bf16's
+SHARP = 0.1  # share of an output: no greater distance is called right, whatever rounding may do
+CLEARLY = 4.0  # times the distance to a fault; if the right numbers are further away, rounding is no explanation
+ALIKE = 0.25  # lowest cosine between an error and the error of bf16 that is explained by bf16
 
 # Faults that multiply loss and gradients by one number, or by two.
 SCALES: Dict[str, Callable[[Case], Any]] = {
@@ -67,9 +67,9 @@ SCALES: Dict[str, Callable[[Case], Any]] = {
 
 
 def outputs(kind: Kind, x: Case, has: Has = right, gradients: bool = True) -> Outputs:
-    """Returns the loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With x.tokens_of_layers [L,T,d]
-    gradients are those of router weights, d_logits^T tokens: layer l belongs to router x.router_of[l], and one that is
-    not trained has the gradient 0."""
+    """Returns the loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With
+    x.tokens_of_layers [L,T,d] the gradients are those of router weights, d_logits^T tokens. Layer l belongs to router
+    x.router_of[l]. The gradient of a router that is not trained is 0."""
     names = [name for name in kind.gradients if getattr(x, name) is not None] if gradients else []
     leaves = {name: getattr(x, name).detach().requires_grad_() for name in names}
     with torch.set_grad_enabled(gradients):
@@ -95,7 +95,7 @@ def of_routers(x: Case, out: Outputs) -> Outputs:
 
 
 def folded(x: Case, value: Tensor) -> Tensor:
-    """Returns a gradient [...,n] with one sum for two experts that are copies of each other: a tie does not change the sum."""
+    """Returns a gradient [...,n] with one sum for two experts that are equal. A tie does not change the sum."""
     if not x.twins or value.dim() < 2:
         return value
     return torch.cat((value[..., :1], value[..., 1::2] + value[..., 2::2]), -1)
@@ -107,8 +107,8 @@ def distance_of(x: Case, a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Dump:
-    """The inputs and outputs of an implementation. An output that is absent is not compared. `noise`: how far an
-    output may lie off for reasons of its own. `dtype`: the coarsest format that it was computed in."""
+    """The inputs and outputs of an implementation. An output that is absent is not compared. `noise` is the distance by
+    output that other errors than rounding may cause. `dtype` is the coarsest format in the computation."""
 
     name: str
     x: Case
@@ -124,7 +124,7 @@ class Dump:
 
 @dataclass
 class Figure:
-    """One output: norms of the expected one and of the given one (of a loss the values), distance and bound."""
+    """One output: norm of the expected one, norm of the given one (for a loss the values), distance and bound."""
 
     name: str
     expected: float
@@ -135,7 +135,7 @@ class Figure:
 
 
 class Held:
-    """A dump, held against hypotheses."""
+    """A dump that is compared with hypotheses."""
 
     def __init__(self, kind: Kind, dump: Dump):
         self.kind, self.dump, self.format = kind, dump, dump.format
@@ -146,7 +146,7 @@ class Held:
         self.floors = {name: self.floor(name) for name in self.right}
 
     def floor(self, name: str) -> float:
-        """Returns the distance that noise alone can make. For a gradient it includes the rounding errors of the loss."""
+        """Returns the distance that noise can cause. For a gradient it includes the rounding errors of the loss."""
         found, right = self.dump.noise.get(name, 0.0) + UNIT[self.format] * self.sizes[name], self.right
         if name[:2] != "d_":
             return found
@@ -155,7 +155,7 @@ class Held:
         return float(found + noise)
 
     def outputs(self, x: Case, fault: Optional[Fault], value: Any, gradients: bool = True) -> Outputs:
-        """Returns the outputs under the fault, whose parameter has this value."""
+        """Returns the outputs under the fault, with this value of the fault's parameter."""
         if fault is None:
             return outputs(self.kind, x, gradients=gradients)
         if fault.key not in SCALES and fault.key != "factor" or "loss" not in self.kind.outputs:
@@ -168,7 +168,7 @@ class Held:
         return {name: one * (gradient if name[:2] == "d_" else 1 if name == "M" else loss) for name, one in of.items()}
 
     def may_fit(self, fault: Optional[Fault], value: Any) -> bool:
-        """Returns False if the loss alone excludes the fault. The look costs a third of all outputs."""
+        """Returns False if the loss alone excludes the fault. This test costs a third of computing all outputs."""
         if "loss" not in self.dump.got or fault is None:
             return True
         want = float(self.outputs(self.x, fault, value, gradients=False)["loss"])
@@ -176,7 +176,7 @@ class Held:
         return abs(got - want) <= max(NEAR * abs(want), 1e-3 * self.sizes["loss"], self.dump.noise.get("loss", 0.0))
 
     def figures(self, fault: Optional[Fault] = None, value: Any = None, is_tight: bool = False) -> List[Figure]:
-        """Compares the outputs. The bounds of `is_tight` leave out what rounding and ties may change."""
+        """Compares the outputs. With `is_tight` the bounds have no allowance for rounding and ties."""
         expected = self.right if fault is None else self.outputs(self.x, fault, value)
         found = []
         for name, want in expected.items():
@@ -193,18 +193,18 @@ class Held:
         return found
 
     def _allow_rounding(self, found: List[Figure], want: Outputs, fault: Optional[Fault], value: Any) -> None:
-        """Adds what rounding and ties may change to the bounds."""
+        """Adds the allowance for rounding and ties to the bounds."""
         dtype = torch.bfloat16 if self.is_coarse else torch.float32
         narrow = self.outputs(self.dump.x.to(dtype).but(memo={}, tolerance=self.x.tolerance), fault, value)
         turned = [self.outputs(self.x.but(turned=one), fault, value) for one in (1, -1)]
         for one in found:
             tied = sum(distance_of(self.x, other[one.name], want[one.name]) for other in turned)
             rounding = SPARE[self.format] * distance_of(self.x, narrow[one.name], want[one.name])
-            one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # it may overflow in the narrow format
+            one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # a narrow format may overflow
             one.tied = tied
 
     def fits(self, fault: Optional[Fault] = None, value: Any = None) -> bool:
-        """True if all outputs are within their bounds. Ties are no evidence of a fault: who gets a tied place is not known."""
+        """Returns whether all outputs are within their bounds. Ties are no evidence of a fault: any order is right."""
         if fault is not None and self.x.twins:
             return True
         return self.may_fit(fault, value) and are_within(self.figures(fault, value))
@@ -219,7 +219,7 @@ class Held:
 
 
 def size(value: Tensor) -> float:
-    """Returns the number itself, or the norm of several."""
+    """Returns the value of a scalar, or the norm of a larger tensor."""
     return float(value) if value.dim() == 0 else float(value.double().norm())
 
 
@@ -231,13 +231,13 @@ class Verdict:
     kind: Kind
     state: str  # "right", "other": right as another kind, "fault", or "unknown"
     faults: List[Tuple[Fault, Any]] = field(default_factory=list)  # each explains all dumps by itself
-    others: List[Kind] = field(default_factory=list)  # as which it is right, or right too
-    figures: Dict[str, List[Figure]] = field(default_factory=dict)  # by dump, against the right one
-    first: Dict[str, str] = field(default_factory=dict)  # by dump that is not right: the first number that differs
-    rounding: str = ""  # within which it is right, where a format has 16 bits
-    mask: str = ""  # where the mask that it takes is True
+    others: List[Kind] = field(default_factory=list)  # the kinds as which the callable is right, too or instead
+    figures: Dict[str, List[Figure]] = field(default_factory=dict)  # by dump, compared with the right outputs
+    first: Dict[str, str] = field(default_factory=dict)  # by dump that is not right, the first number that differs
+    rounding: str = ""  # the rounding within which the dumps are right, if a format has 16 bits
+    mask: str = ""  # the places where the callable's mask is True
     notes: List[str] = field(default_factory=list)
-    held: Sequence[Held] = ()  # the dumps of a right one
+    held: Sequence[Held] = ()  # the dumps, if they are right
 
     @property
     def exit_code(self) -> int:
@@ -245,13 +245,13 @@ class Verdict:
 
     @functools.cached_property
     def untold(self) -> List[Fault]:
-        """The faults that these dumps cannot show: with any value they give the same numbers as the right one."""
+        """Returns the faults that these dumps cannot show, because every value of the fault gives the right numbers."""
         found = [fault for fault, _ in single_faults(self.kind, self.held)] if self.held else []
         return [one for one in found if all(held.fits(one, value) for value in one.values for held in self.held)]
 
 
 def relatives(kind: Kind, dumps: Sequence[Dump]) -> Iterator[Kind]:
-    """Yields the other kinds that the same dumps can be of."""
+    """Yields the other kinds whose needs these dumps meet."""
     for other in KINDS.values():
         has_all = all(getattr(dump.x, name) is not None for dump in dumps for name in other.needs)
         if other.name != kind.name and has_all and (other.outputs, other.gradients) == (kind.outputs, kind.gradients):
@@ -263,13 +263,13 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 
 def factor_of(held: Sequence[Held]) -> float:
-    """Returns the number that loss and gradients may be multiplied by, or 0."""
+    """Returns the factor that may multiply loss and gradients, or 0."""
     one = next((one for one in held if not one.x.twins and one.sizes.get("loss")), None)
     return float(one.dump.got["loss"] / one.right["loss"]) if one and "loss" in one.dump.got else 0.0
 
 
 def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
-    """True if the errors of gradients are those of scores in bf16, or of all that is computed from these in bf16 too."""
+    """Returns whether the errors of gradients are those of scores in bf16, or of bf16 in all steps after the scores."""
     if any(one.is_coarse for one in held):
         return False
     in_part = [one.outputs(one.x, fault, None) for one in held]
@@ -278,7 +278,7 @@ def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
 
 
 def is_alike(held: Sequence[Held], made: Sequence[Outputs]) -> bool:
-    """True if the dumps differ from the right ones in the same numbers as `made`, and by as much."""
+    """Returns whether the dumps and `made` differ from the right outputs in the same numbers, by similar amounts."""
     off: List[Tensor] = []
     by: List[Tensor] = []
     for one, moved in zip(held, made):
@@ -293,7 +293,7 @@ def is_alike(held: Sequence[Held], made: Sequence[Outputs]) -> bool:
 
 
 def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
-    """Returns the faults that explain all dumps, each by itself."""
+    """Returns the faults that each explain all dumps."""
     found: List[Tuple[Fault, Any]] = []
     for fault in kind.faults:
         if fault.key == "factor" or fault.key == "softmax_in_bf16":
@@ -303,8 +303,8 @@ def single_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
 
 
 def clear_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
-    """Returns the one fault that explains dumps in 16 bits, which are right within rounding, if their numbers are CLEARLY
-    nearer to those of the fault. Outputs that lie off by their size or more are rounding errors alone."""
+    """Returns the one fault that explains dumps in 16 bits that are right within rounding, if their numbers are CLEARLY
+    nearer to the fault's numbers. Outputs that differ by their own size are only rounding errors."""
     held = [one for one in held if not one.x.twins]
     right = [one.figures(is_tight=True) for one in held]
     is_noise = any(f.distance and f.distance >= abs(f.expected) for figures in right for f in figures)
@@ -320,7 +320,7 @@ def clear_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
 
 
 def share_off(figures: Sequence[Sequence[Figure]]) -> float:
-    """Returns how far all outputs lie off, as a share of their sizes."""
+    """Returns the distance of all outputs as a share of their sizes."""
     return math.hypot(*(f.distance / abs(f.expected) for one in figures for f in one if f.expected))
 
 
@@ -329,7 +329,7 @@ def are_within(figures: Sequence[Figure]) -> bool:
 
 
 def last_faults(kind: Kind, held: Sequence[Held]) -> List[Tuple[Fault, Any]]:
-    """Returns what explains numbers that no other fault explains: scores in bf16, or one factor."""
+    """Returns the explanation of numbers that no other fault explains: scores in bf16, or one factor."""
     for fault in kind.faults:
         if fault.key == "softmax_in_bf16" and is_bf16(held, fault):
             return [(fault, None)]
@@ -359,7 +359,7 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
 
 
 def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
-    """Returns the verdicts of the kinds as which something is right. CannotJudge: it can be judged as no kind."""
+    """Returns the verdicts of the kinds as which something is right. Raises CannotJudge if no kind can be judged."""
     verdicts: List[Verdict] = []
     reasons: List[str] = []
     for name in KINDS:
@@ -373,8 +373,8 @@ def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
 
 
 def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:
-    """Returns in words the rounding within which dumps are right, if a format has 16 bits. CannotJudge: rounding may explain
-    the errors, but they are a large part of an output."""
+    """Returns in words the rounding within which dumps are right, if a format has 16 bits. Raises CannotJudge if
+    rounding may explain the errors, but they are a large part of an output."""
     if not any(one.is_coarse for one in held):
         return ""
     coarsest = max((one.format for one in held), key=lambda one: UNIT[one])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 Outputs = Dict[str, Tensor]  # "loss" [] or the outputs of a rule, and "d_NAME", the gradient of input NAME
-Has = Callable[[str], Any]  # has(key): False, or for the one fault that is supposed True or its value
+Has = Callable[[str], Any]  # has(key): True or its value for the one fault that is assumed, False for all others
 
 
 class Case:
@@ -32,12 +32,12 @@ class Case:
 
     @property
     def times(self) -> float:
-        """The coefficient; 1 if there is none."""
+        """Returns the coefficient, or 1 if no coefficient is given."""
         return 1.0 if self.coefficient is None else float(self.coefficient)
 
     @property
     def steps(self) -> int:
-        """Steps of gradient accumulation: all micro-batches, unless some are known to be of other ranks."""
+        """Returns the steps of gradient accumulation: all micro-batches, unless some are known to be of other ranks."""
         return int(self.values.get("steps") or self.micro_batches or 1)
 
     def tensors(self) -> Iterator[Tuple[str, Tensor]]:
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Fault:
-    """A known way to be wrong. `values`: those of its parameter that are tried. `seen`: a public example."""
+    """A known way to be wrong. `values` are the tried values of the fault's parameter. `seen` is a public example."""
 
     key: str
     sentence: str
@@ -69,11 +69,13 @@ class Fault:
 @dataclass(frozen=True)
 class Kind:
     """A loss, or another rule of a router, with one stated convention.
-    `reference(x, has)`: the loss [], or outputs by name; differentiable in `gradients`, in any dtype, with the fault
-    that `has` names. `inputs`: names that an implementation may take. `cases(seed, n)`: inputs by name on which the
-    faults differ, with n experts or more. `needs`: inputs without which there is no such loss. `scores`: those that the
-    loss is computed from, for a function that takes them in place of logits. `asks`: inputs that a function which does
-    not take them must have inside, and say. `order`: inputs of a function whose arguments have unknown names."""
+    reference(x, has): the loss [] or outputs by name, in any dtype, differentiable in `gradients`, with `has`'s fault
+    inputs: names that an implementation may take
+    cases(seed, n): inputs by name on which the faults differ, with n experts or more
+    needs: inputs without which the loss does not exist
+    scores: the function from logits to the scores that a callable may take in place of logits
+    asks: inputs that a function must have inside, and name, if it does not take them
+    order: inputs of a function whose arguments have unknown names"""
 
     name: str
     reference: Callable[[Case, Has], Any]
@@ -92,7 +94,7 @@ class Kind:
 
     @property
     def is_layered(self) -> bool:
-        """True if logits are [L,T,n] or routers [L,n,d]."""
+        """Returns whether logits are [L,T,n] or routers [L,n,d]."""
         return self.outputs == ("loss",) and self.name != "erc"
 
     def fault(self, key: str) -> Fault:
@@ -100,12 +102,12 @@ class Kind:
 
 
 def right(key: str) -> Any:
-    """Is the `has` of no fault."""
+    """Assumes no fault: returns False for every key."""
     return False
 
 
 def only(key: str, value: Any = None) -> Has:
-    """Returns the `has` of one fault."""
+    """Returns the function `has` of one fault."""
     return lambda name: name == key and (True if value is None else value)
 
 
@@ -128,7 +130,7 @@ VALUES = {
 
 @functools.cache
 def faults(words: str) -> Tuple[Fault, ...]:
-    """Returns the faults of faults.tsv that the words name: a group, `group:key`, or `-key`, which takes one away."""
+    """Returns the faults of faults.tsv that the words name. A word is a group, `group:key`, or `-key` for removal."""
     found: Dict[str, Fault] = {}
     for word in words.split():
         group, _, key = word.partition(":")
@@ -145,7 +147,7 @@ def faults(words: str) -> Tuple[Fault, ...]:
 
 @contextlib.contextmanager
 def usual_defaults() -> Iterator[None]:
-    """Makes new tensors float32 and on the CPU, whatever torch.set_default_dtype and torch.device say."""
+    """Makes new tensors float32 and on the CPU, whatever torch.set_default_dtype and torch.device set."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:

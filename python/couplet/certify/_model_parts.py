@@ -1,4 +1,4 @@
-"""The parts of a model that `record` needs: its coefficient, its routers and their tokens, and what a step must leave as it was."""
+"""The parts of a model that `record` needs: coefficient, routers and their tokens, and state that a step must keep."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_number(value: Any) -> bool:
 
 
 def places_of(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, str]]:
-    """Returns the owners and names of the coefficient: at a path with points, or wherever a module or its config has it."""
+    """Returns owners and names of the coefficient, from a path with points or from all modules and configs."""
     if coefficient and "." in coefficient:
         owner: Any = model
         *parts, name = coefficient.split(".")
@@ -53,7 +53,7 @@ def places_of(model: nn.Module, coefficient: Optional[str]) -> List[Tuple[Any, s
 
 
 class Setting:
-    """Sets the coefficient. `value` is the one it has, or the one that is asked for."""
+    """Sets the coefficient. `value` is the coefficient of the model, or the requested one."""
 
     def __init__(self, model: nn.Module, coefficient: Coefficient, value: Optional[float]):
         if not (coefficient is None or isinstance(coefficient, str) or callable(coefficient)):
@@ -73,7 +73,7 @@ class Setting:
         self.value = float(given)
 
     def set(self, value: Optional[float] = None) -> None:
-        """Sets the coefficient; None: as it was."""
+        """Sets the coefficient. None restores the model's value."""
         try:
             if self.function:
                 self.function(self.value if value is None else value)
@@ -94,12 +94,12 @@ class Batch:
 
     sequences: int = 0
     tokens: int = 0
-    mask: Optional[Tensor] = None  # [tokens], False where padding lies; None: there is none
+    mask: Optional[Tensor] = None  # [tokens], False at padding; None without padding
 
 
 def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) -> Batch:
-    """Returns the batch of a call. Ids are [B,S], embeddings [B,S,d], tokens of no known sequence [T,d]. Arguments have the
-    names of `forward`; those of a dict come first."""
+    """Returns the batch of a call. Ids are [B,S], embeddings [B,S,d], tokens of unknown sequences [T,d]. Arguments have
+    the names of `forward`. Entries of a dict come first."""
     dicts = {name: value for one in inputs if isinstance(one, dict) for name, value in one.items()}
     try:
         bound = inspect.signature(module.forward).bind_partial(*inputs, **named).arguments
@@ -118,13 +118,13 @@ def batch_of(module: nn.Module, inputs: Sequence[Any], named: Dict[str, Any]) ->
 
 
 def in_backward() -> bool:
-    """True if a forward pass is computed again for a backward pass."""
+    """Returns whether a forward pass is computed again for a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
 class Passes:
-    """Hooks on the modules that have all routers, and on the routers. A call of the outermost module is one pass. A call
-    under torch.no_grad(), as of validation, is no pass of the step."""
+    """Hooks on the modules that have all routers, and on the routers. A call of the outermost module is one pass. A
+    call under torch.no_grad(), for example in validation, is not a pass of the step."""
 
     def __init__(self, model: nn.Module, routers: Sequence["Router"]):
         all_ = {id(router.module) for router in routers}
@@ -165,7 +165,7 @@ class Passes:
             self.inside, self.is_counted = None, True
 
     def detach_tokens(self, router: "Router", module: nn.Module, inputs: Any, named: Any) -> Any:
-        """Keeps the router's tokens with the number of the pass, -1 outside of any, and hands them on detached."""
+        """Keeps the router's tokens with the number of the pass, or -1. Returns the arguments with detached tokens."""
         at = next((k for k, one in (*enumerate(inputs), *named.items()) if router.is_tokens(one)), None)
         if at is None:
             what = f"its module, a {type(module).__name__}, is called with no tokens [..., {router.d}]"
@@ -191,21 +191,21 @@ class Passes:
 
 
 class Router:
-    """A module that routes, and what it was called with."""
+    """A module that routes, and the tokens of its calls."""
 
     def __init__(self, name: str, weight: Weight, module: nn.Module):
         self.name, self.module = name, module
         self.d = weight.shape[1]
         self.key = next(key for key, _ in module.named_parameters() if f".{name}".endswith(f".{plain_name(key)}"))
         self.calls: List[Tuple[int, Tensor]] = []  # the number of the pass, and tokens [t, d]
-        self.dtype = torch.float32  # the coarsest format that it computes in
+        self.dtype = torch.float32  # the coarsest format in which the module computes
 
     def is_tokens(self, value: Any) -> bool:
         return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 1 and value.shape[-1] == self.d
 
     def layers(self, batches: Sequence[Batch]) -> List[List[Tensor]]:
-        """Returns the tokens of each micro-batch, for each layer that calls it. A layer may call it with pieces of a batch, and
-        several layers may share it."""
+        """Returns the tokens of each micro-batch, for each layer that calls the module. A layer may call it with pieces
+        of a batch, and several layers may share it."""
         each = [[x] for k, x in self.calls if k < 0]
         for k, batch in enumerate(batches):
             calls = [x for number, x in self.calls if number == k]
@@ -223,8 +223,7 @@ class Router:
 
 
 def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str, Optional[nn.Module]]]:
-    """Returns the names of the routers' weights, from the table of families or as they are given, and the modules that are
-    given."""
+    """Returns the names of the routers' weights, from the table of families or as given, and the given modules."""
     if routers is None:
         try:
             with warnings.catch_warnings():
@@ -243,7 +242,7 @@ def named_routers(model: nn.Module, routers: Optional[Named]) -> List[Tuple[str,
 
 
 def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
-    found: Dict[int, Router] = {}  # one that layers share is called by each
+    found: Dict[int, Router] = {}  # A module that layers share is called by each.
     for given, module in named_routers(model, routers):
         name = plain_name(given)
         weight = follow(model, name, shards_of(model))
@@ -264,7 +263,7 @@ def routers_of(model: nn.Module, routers: Optional[Named]) -> List[Router]:
     return list(found.values())
 
 
-# ---- what a step depends on ----
+# ---- state of a step ----
 
 
 class State:
@@ -279,7 +278,7 @@ class State:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """Sets gradients to None at the start, and brings everything back at the end. CannotJudge: parameters were changed."""
+        """Sets gradients to None, and restores the state at the end. Raises CannotJudge if parameters were changed."""
         for p in self.parameters:
             p.grad = None
         try:
@@ -298,7 +297,7 @@ class State:
             raise CannotJudge("the step has changed parameters: leave the optimizer's step out")
 
     def writes(self) -> List[Tuple[int, float]]:
-        """Returns for each parameter how often it was written, and its sum, which shows writes past autograd."""
+        """Returns the number of writes and the sum of each parameter. The sum shows writes unseen by autograd."""
         floats = [p.nansum(dtype=torch.float64) if p.is_floating_point() else 0.0 for p in map(local, self.parameters)]
         return [(p._version, float(one)) for p, one in zip(self.parameters, floats)]
 
@@ -309,18 +308,18 @@ class State:
 
 
 def local(value: Tensor) -> Tensor:
-    """Returns the part of this process, without its graph."""
+    """Returns the part of the tensor in this process, without its graph."""
     return value.to_local() if is_sharded(value) else value.detach()
 
 
 def no_optimizer(*_: Any) -> None:
-    """Is a hook before any optimizer's step."""
+    """Refuses the step of an optimizer. It is a hook before the step."""
     raise CannotJudge("the step changes parameters: leave the optimizer's step out")
 
 
 @contextlib.contextmanager
 def same_random_numbers() -> Iterator[None]:
-    """Brings the generators of random numbers back to where they were."""
+    """Restores the state of the random number generators at the end."""
     python, numpy = random.getstate(), sys.modules.get("numpy")
     of_numpy = numpy.random.get_state() if numpy else None
     try:

@@ -40,7 +40,7 @@ PADDING = re.compile(r"(?<!non)(?<!non_)(?<!not_)pad")
 
 
 def is_padding(theirs: str) -> bool:
-    """True if a mask of this name is True where padding lies, as in Megatron-Core, NeMo Automodel and PyTorch."""
+    """Returns whether a mask of this name is True at padding, as in Megatron-Core, NeMo Automodel and PyTorch."""
     return bool(PADDING.search(theirs))
 
 
@@ -54,8 +54,8 @@ def readings(theirs: str, inputs: Sequence[str]) -> List[str]:
 
 
 def read(parameters: Iterable[str], inputs: Sequence[str]) -> Dict[str, str]:
-    """Returns input -> argument for each argument that can be read. An argument with one reading is read first. `weight` has
-    two: it is the router where another argument is the coefficient. A second name of an input is not read."""
+    """Returns input -> argument for each argument that can be read. Arguments with one reading are read first. `weight`
+    has two readings: it is the router where another argument is the coefficient. Second names are not read."""
     found: Dict[str, str] = {}
     options_of = {theirs: options for theirs in parameters if (options := readings(theirs, inputs))}
     for theirs, options in sorted(options_of.items(), key=lambda one: len(one[1])):
@@ -66,9 +66,9 @@ def read(parameters: Iterable[str], inputs: Sequence[str]) -> Dict[str, str]:
 
 
 def wrapper(function: str, found: Mapping[str, str], missing: Sequence[str], unknown: Sequence[str]) -> str:
-    """Returns two lines of Python that call the function with the inputs by our names. `found` is input -> argument, `missing`
-    the inputs that the kind needs, `unknown` the arguments that were not read. One missing input goes to one unknown
-    argument, and *args gets all inputs by place. Otherwise the lines have ... where a value is to be put in."""
+    """Returns two lines of Python that call the function with the inputs by our names. `found` is input -> argument,
+    `missing` the inputs that the kind needs, `unknown` the arguments that were not read. A single missing input goes to
+    a single unknown argument, and *args gets all inputs by position. Otherwise lines have ... in place of a value."""
     name = function if function.isidentifier() else "my_loss"
     pairs = dict(zip(missing, unknown)) if len(missing) == len(unknown) == 1 else {}
     given = [f"{theirs}={ours}" for ours, theirs in {**found, **pairs}.items()]

@@ -1,14 +1,14 @@
-"""Judges an auxiliary loss in a whole training step: the model's routers, the trainer's sums and divisions, and what lies
-between, as gradient checkpointing and data parallelism.
+"""Judges an auxiliary loss in a whole training step: the model's routers, the trainer's sums and divisions, and steps
+between them such as gradient checkpointing and data parallelism.
 
     with couplet.certify.record(model, coefficient="router_aux_loss_coef") as recorded:
         recorded.run(step)                      # forward and backward passes of all micro-batches, no optimizer step
     print(couplet.certify.sentence(recorded.verdict("load-balancing-mixtral")))
 
-The same step is run with the coefficient at 0, c, 2c, and at 0 again. Loss and gradient are affine in it: their
-differences are those of the auxiliary loss, and a coefficient that is unused or applied twice shows. Each router gets its
-tokens detached, so that the difference reaches its weight W by its own logits alone: d_W = d_logits^T x. Logits are
-computed again from the tokens x and W; what the model says they are is not used."""
+The step is run with the coefficient at 0, c, 2c, and at 0 again. Loss and gradient are affine in the coefficient: the
+differences between runs are those of the auxiliary loss, and a coefficient that is unused or applied twice shows. Each
+router gets its tokens detached, so that the difference reaches its weight W by its own logits alone:
+d_W = d_logits^T x. Logits are computed again from the tokens x and W. Logits that the model returns are not used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCALED = (
     "hook or a function of autograd that scales them"
 )
 UNWRAPPED = "several processes are at work: give record() the model as it is wrapped"
-# The rounding of the whole step may be this share of the expected gradient, or so many rounding errors.
+# The rounding of the whole step may be this share of the expected gradient, or this number of rounding errors.
 SMALL, ROUNDED = 0.02, 32.0
 SPARE = 4.0
 CLIPPED = 1e-5  # share of a norm
@@ -55,11 +55,11 @@ CLIPPED = 1e-5  # share of a norm
 
 @dataclass
 class Run:
-    """One step. `loss` is the number that the step returned, if any. `gradients` are [n, d] of each router, of all processes."""
+    """One step. `loss` is the number that it returned, if any. `gradients` are [n, d] of each router, of all ranks."""
 
     loss: Optional[float]
     gradients: List[Tensor]
-    all_gradients: float = 0.0  # the norm of those of all parameters
+    all_gradients: float = 0.0  # the norm of the gradients of all parameters
 
     def minus(self, other: "Run", times: float = 1.0) -> "Run":
         loss = None if self.loss is None or other.loss is None else self.loss - times * other.loss
@@ -77,13 +77,13 @@ def number_in(value: Any) -> Optional[float]:
 
 
 class Recorded:
-    """Records a step, in a `with`; the head of this file has an example.
+    """Records a step, in a `with`. The head of this file has an example.
 
     coefficient: the name of the attribute of model, its modules or their config that has it ("router_aux_loss_coef"), a
-        path ("config.moe.alpha"), or a function that sets it; None: the usual names are tried. value: c; None: as it is.
-    routers: modules with a `weight` [n, d] that are called with the tokens, or names of such weights; None: those of the
-        families that couplet knows. top_k: K; None: from the model's config.
-    sequences: how many the step has in one process; None: counted by the batches."""
+        path ("config.moe.alpha"), or a function that sets it. None: usual names are tried.
+    value: c, or None for the model's coefficient. top_k: K, or None for the number in the model's config.
+    routers: modules with a `weight` [n, d] that take the tokens, or names of weights. None: routers of known families.
+    sequences: number of sequences of the step in one process. With None they are counted by the batches."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Recorded:
                 raise CannotJudge(f"{name} is {number!r:.40}, must be a whole number from 1")
         self.wrapped, self.model = model, unwrapped(model)
         self.setting = Setting(self.model, coefficient, value)
-        self.larger = max(1.0, 10 * self.setting.value)  # a value that rounding may not hide
+        self.larger = max(1.0, 10 * self.setting.value)  # larger, so that rounding cannot hide it
         self.routers = routers_of(self.model, routers)
         self.passes = Passes(self.model, self.routers)
         self.top_k = top_k or Config.read(hf.config_of(self.model)).number("K") or None
@@ -124,9 +124,9 @@ class Recorded:
     # ---- the step ----
 
     def run(self, step: Callable[[], Any]) -> None:
-        """Runs the step four times, and leaves random state, buffers, gradients and coefficient as they were. `step`
-        makes forward and backward passes and may return the loss that it minimises; without it gradients alone are
-        judged. Where the model is spread over processes, all of them call this."""
+        """Runs the step four times, and restores random state, buffers, gradients and coefficient. `step` makes forward
+        and backward passes and may return the loss that it minimises. Without a loss the gradients alone are judged.
+        Where the model is spread over processes, all of them call this function."""
         state, guard = State(self.model), register_optimizer_step_pre_hook(no_optimizer)
         self.runs = []
         try:
@@ -167,7 +167,7 @@ class Recorded:
         return [one for one in found if one is not None]
 
     def is_spread(self) -> bool:
-        """True if each process has tokens of its own, and gradients are those of all."""
+        """Returns whether each process has its own tokens, and gradients are of the tokens of all processes."""
         is_ddp = isinstance(self.wrapped, nn.parallel.DistributedDataParallel)
         return is_ddp or any(map(is_sharded, self.model.parameters()))
 
@@ -178,7 +178,7 @@ class Recorded:
         torch.distributed.all_gather_object(found, value)
         return found
 
-    # ---- what the loss is computed from ----
+    # ---- inputs of the loss ----
 
     def case(self) -> Case:
         """Returns tokens, logits and W of all layers, with the micro-batches of all processes one after the other."""
@@ -230,10 +230,10 @@ class Recorded:
             routers=tuple(router.name for router in self.routers),
         ).to(torch.float64)
 
-    # ---- what was measured ----
+    # ---- measurements ----
 
     def differences(self) -> Tuple[Run, Run]:
-        """Returns the steps at c and 2c less the step at 0. CannotJudge: gradients are clipped, or depend on hidden state."""
+        """Returns the steps at c and 2c less step 0. Raises CannotJudge for clipped gradients and for hidden state."""
         if not self.runs:
             raise CannotJudge("nothing was recorded: call run(step)")
         zero, one, two, again = self.runs
@@ -241,7 +241,7 @@ class Recorded:
             raise CannotJudge(
                 "the routers' gradients are all zero, whatever the coefficient: leave zero_grad() out of the step's end"
             )
-        # All gradients together have one norm at 0, c and 2c, though those of the routers differ.
+        # All gradients together have one norm at 0, c and 2c, although the gradients of the routers differ.
         differ = one.minus(zero).size() > CLIPPED**0.5 * zero.all_gradients
         if differ and all(abs(run.all_gradients / zero.all_gradients - 1) <= CLIPPED / 10 for run in (one, two)):
             raise CannotJudge(
@@ -260,14 +260,14 @@ class Recorded:
         return SPARE * unit * max(run.size() for run in self.runs) * max(1, self.x.micro_batches or 1) ** 0.5
 
     def dtype(self) -> torch.dtype:
-        """Returns the coarsest format that a router was computed in. TF32 is as coarse as float16."""
+        """Returns the coarsest format in which a router was computed. TF32 is as coarse as float16."""
         kinds = [router.dtype for router in self.routers]
         if torch.backends.cuda.matmul.allow_tf32 and any(weight.parameter.is_cuda for weight in self.weights()):
             kinds.append(torch.float16)
         return max(kinds, key=lambda one: UNIT[one])
 
     def noise(self, c: Run, twice: Run) -> float:
-        """Returns the part of the gradients that is left if they are affine in the coefficient, or in its square."""
+        """Returns the part of the gradients that remains if they are affine in the coefficient, or in its square."""
         left = min(twice.minus(c, factor).size() for factor in (2.0, 4.0))
         if left > self.floor() and left > SMALL * twice.size():
             raise CannotJudge(
@@ -277,7 +277,7 @@ class Recorded:
         return max(self.floor(), SPARE * left)
 
     def dumps(self, kind: Kind) -> List[Dump]:
-        """Returns the dumps at c and 2c. CannotJudge: rounding hides the auxiliary loss."""
+        """Returns the dumps at c and 2c. Raises CannotJudge if rounding hides the auxiliary loss."""
         c, twice = self.differences()
         noise, found = self.noise(c, twice), []
         biases = [getattr(router.module, BIAS, None) for router in self.routers]
@@ -312,7 +312,7 @@ class Recorded:
         return SPARE * UNIT[torch.float32] * max(abs(run.loss or 0.0) for run in self.runs)
 
     def has_loss(self, run: Run, right: Outputs) -> bool:
-        """False if rounding hides the loss, or if it is in the gradients alone: a function of autograd may add it there."""
+        """Returns False if rounding hides the loss, or if autograd's functions add it to the gradients alone."""
         is_hidden = run.loss is None or self.loss_floor() > SMALL * abs(float(right["loss"]))
         return not is_hidden and not (run.loss == 0 and run.size() > self.floor())
 
@@ -334,7 +334,7 @@ class Recorded:
         return verdict
 
     def by_router(self, kind: Kind, dumps: List[Dump]) -> List[str]:
-        """Says for each router by itself: right, its fault, or the first number that differs."""
+        """Returns a sentence for each router alone: right, its fault, or the first number that differs."""
         found = []
         for name in self.x.routers:
             held = [Held(kind, replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]})) for dump in dumps]
@@ -344,7 +344,7 @@ class Recorded:
         return found if len(found) > 1 else []
 
     def note_on(self, kind: Kind, dumps: List[Dump]) -> str:
-        """Returns a likely cause of a step that nothing explains."""
+        """Returns a likely cause of a step that no fault explains."""
         has_loss = any("loss" in dump.got for dump in dumps)
         if has_loss and is_right(kind, [with_gradients(dump, 1.0, False) for dump in dumps]):
             return LOSS_ALONE
@@ -356,7 +356,7 @@ class Recorded:
         return NOT_LINEAR
 
     def fitting(self) -> List[str]:
-        """Returns the kinds as which the step is right. CannotJudge: it can be judged as no kind."""
+        """Returns the kinds as which the step is right. Raises CannotJudge if no kind can be judged."""
         return [verdict.kind.name for verdict in right_kinds(self.verdict)]
 
 
@@ -368,11 +368,11 @@ def with_gradients(dump: Dump, times: float, has_loss: bool) -> Dump:
 
 
 def times_right(kind: Kind, dump: Dump) -> float:
-    """Returns the number that brings the right gradients nearest to those of the dump."""
+    """Returns the factor that brings the right gradients nearest to those of the dump."""
     right = outputs(kind, dump.x)
     names = [name for name in dump.got if name != "loss"]
     got, want = (torch.cat([of[name].double().flatten() for name in names]) for of in (dump.got, right))
     return float((got * want).sum() / want.square().sum())
 
 
-record = Recorded  # certify.record(model), as certify.certify(function)
+record = Recorded  # certify.record(model) is named like certify.certify(function)

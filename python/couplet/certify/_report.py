@@ -1,4 +1,4 @@
-"""Writes a verdict for people and for programs, and the tables of kinds and faults."""
+"""Writes a verdict as text and as JSON, and writes the tables of kinds and faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._judge import SCALES, Verdict
 from ._kind import ABOUT, FAULTS
 
 VERSION = 2  # the version of the JSON
-# The faults of the code that calls a loss, whatever loss it is.
+# The faults of code that calls a loss, independent of the loss.
 PLUMBING = {row["key"] for row in FAULTS if row["group"] in ("any", "steps")}
 
 
@@ -44,7 +44,7 @@ def sentence(verdict: Verdict) -> str:
 
 
 def remedies(verdict: Verdict) -> List[str]:
-    """Returns a line for each fault that says how it is mended."""
+    """Returns a line with the remedy of each fault."""
     return [f"{one.key}: {one.remedy}" + (f" (seen in {one.seen})" if one.seen else "") for one, _ in verdict.faults]
 
 
@@ -83,7 +83,7 @@ def as_json(verdict: Verdict) -> Dict[str, Any]:
 
 
 def rows(table: List[Dict[str, str]], code: str) -> Iterator[str]:
-    """Yields the lines of a table of Markdown, with the column `code` in the letters of code."""
+    """Yields the lines of a table of Markdown. The column `code` is set in a monospaced font."""
     yield f"| {' | '.join(table[0])} |"
     yield f"| {' | '.join(['---'] * len(table[0]))} |"
     for row in table:

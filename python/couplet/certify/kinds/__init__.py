@@ -13,7 +13,7 @@ KINDS: Dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_of(name: str) -> Kind:
-    """Returns the kind of this name. CannotJudge: there is none."""
+    """Returns the kind of this name. Raises CannotJudge if the name is unknown."""
     if name not in KINDS:
         raise CannotJudge(f"there is no kind of loss {name}: {', '.join(KINDS)}")
     return KINDS[name]

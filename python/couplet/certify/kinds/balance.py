@@ -17,12 +17,12 @@ from .._kind import Case, Has, Kind, generator, right
 Routed = Tuple[Tensor, Tensor, Tensor]  # p, chosen, m
 
 
-# ---- where tokens go ----
+# ---- routing ----
 
 
 def pick(x: Case, scores: Tensor, K: int) -> Tensor:
-    """Returns 1 at the K largest of `scores` [...,n], else 0. The first of experts that tie are chosen, with x.turned the last.
-    Scores tie that are equal when rounded to x.tolerance, a share of the largest."""
+    """Returns 1 at the K largest of `scores` [...,n], and 0 elsewhere. Of tied experts the first are chosen, with
+    x.turned the last. Scores tie if they are equal when rounded to x.tolerance, a share of the largest score."""
     step = (x.tolerance or 0.0) * (float(scores.abs().max()) or 1.0)
     if x.turned and step > 0:
         last, n = (scores / step).round().flip(-1), scores.shape[-1]
@@ -38,7 +38,7 @@ def places(x: Case, has: Has) -> int:
 
 
 def chosen_of(x: Case, has: Has) -> Tensor:
-    """Returns 1 where a token goes, [L,T,n]: to the experts that are given, else to the largest."""
+    """Returns 1 where a token goes, [L,T,n]: to the given experts, or without them to the largest scores."""
     K = places(x, has)
     if x.indices is not None and not has("k_is_n"):
         chosen = torch.zeros_like(x.logits).scatter(-1, x.indices[..., :K], 1.0)
@@ -59,7 +59,7 @@ def softmax(x: Case, has: Has, logits: Tensor) -> Tensor:
 
 
 def sigmoids(x: Case, has: Has, logits: Tensor) -> Tensor:
-    """Returns sigmoids that sum to 1 for a token."""
+    """Returns sigmoids, divided so that they sum to 1 for each token."""
     if has("softmax_for_sigmoid"):
         return logits.softmax(-1)
     z = logits.to(torch.bfloat16) if has("softmax_in_bf16") else logits
@@ -86,7 +86,7 @@ def route(x: Case, has: Has, score: Callable[[Case, Has, Tensor], Tensor], group
 
 
 def sum_in_bf16(values: Tensor) -> Tensor:
-    """Returns the sum over tokens, axis 2, in a bf16 number, one after the other. Its gradient is that of a sum."""
+    """Returns the sum over tokens, axis 2, in a bf16 number, one after the other, with the gradient of an exact sum."""
     total, rounded = values.sum(2), torch.zeros_like(values[:, :, 0], dtype=torch.bfloat16)
     for one in values.detach().unbind(2):
         torch.add(rounded, one, out=rounded)
@@ -118,7 +118,7 @@ def mean_score(has: Has, routed: Routed) -> Tensor:
 
 
 def product(x: Case, has: Has, routed: Routed) -> Tensor:
-    """Returns n times the sum over experts of f P, [L,A]; it is 1 if all experts get the same."""
+    """Returns n times the sum over experts of f P, [L,A]. The result is 1 if all experts get equal shares."""
     p, chosen, m = routed
     n = x.top_k if has("k_is_n") else p.shape[-1]
     if has("means_over_experts"):
@@ -131,7 +131,7 @@ def product(x: Case, has: Has, routed: Routed) -> Tensor:
 
 
 def joined(value: Tensor, layers: bool, groups: bool, ranks: int = 1) -> Tensor:
-    """Returns value [L,A,t,k] with the tokens of all layers, or of all groups, as those of one. Each step has a group a rank."""
+    """Returns value [L,A,t,k] with all layers, or all groups, joined into one. Each step has one group a rank."""
     L, A, t, k = value.shape
     if ranks > 1:
         value = value.view(L, ranks, -1, t, k).transpose(1, 2).reshape(L, A // ranks, -1, k)
@@ -141,7 +141,7 @@ def joined(value: Tensor, layers: bool, groups: bool, ranks: int = 1) -> Tensor:
 
 
 def loss_of(layers: str, score: Any = softmax, groups: str = "micro_batches", is_global: bool = False) -> Any:
-    """Returns a reference. `layers` is "mean", "sum", or "joined": all tokens together, f not divided by K."""
+    """Returns a reference. `layers` is "mean", "sum", or "joined": all tokens together, and f is not divided by K."""
 
     def reference(x: Case, has: Has) -> Tensor:
         how = next((one for one in ("joined", "summed", "averaged") if has(f"layers_{one}")), layers)
@@ -162,7 +162,7 @@ def loss_of(layers: str, score: Any = softmax, groups: str = "micro_batches", is
 
 
 def logits(g: torch.Generator, *shape: int, spread: float = 1.5) -> Tensor:
-    """Returns logits [...,T,n] whose experts do not tie: different multiples of 1/16, which bf16 can hold."""
+    """Returns logits [...,T,n] whose experts do not tie. They are different multiples of 1/16, which bf16 can hold."""
     n, step = shape[-1], min(1 / 16, 4 / shape[-1])
     z = torch.randn(shape, generator=g) * spread + torch.randn(*shape[:-2], 1, n, generator=g)
     z = (z / step).round()
@@ -170,8 +170,8 @@ def logits(g: torch.Generator, *shape: int, spread: float = 1.5) -> Tensor:
 
 
 def twins(z: Tensor) -> Tensor:
-    """Returns logits whose experts 1 and 2, 3 and 4, ... are copies, as after upcycling. Whichever of two that tie is chosen,
-    the loss and the sum of their gradients stay."""
+    """Returns logits whose experts 1 and 2, 3 and 4, ... are copies, as after upcycling. Either of two tied experts may
+    be chosen: the loss and the sum of their gradients do not change."""
     return torch.cat((z[..., :1], z[..., 1::2].repeat_interleave(2, -1)), -1)
 
 
@@ -190,13 +190,13 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
         "dropped": Case(logits=logits(g, 2, 30, max(n, 5)), top_k=2, coefficient=0.5),
         "ties": Case(logits=twins(logits(g, 2, 24, max(n, 8))), top_k=2, coefficient=0.6, twins=True),
     }
-    chosen = pick(Case(), found["dropped"].logits, 2)  # each expert keeps the first eight tokens that choose it
+    chosen = pick(Case(), found["dropped"].logits, 2)  # Each expert keeps the first eight tokens that choose it.
     found["dropped"] = found["dropped"].but(kept=(chosen.cumsum(1) <= 8) & (chosen > 0))
     return found
 
 
 def of_steps(seed: int, n: int = 0) -> Dict[str, Case]:
-    """Returns the same inputs, each in several micro-batches."""
+    """Returns the inputs of `cases`, each in several micro-batches."""
     return {name: x.but(micro_batches=x.micro_batches or 2) for name, x in cases(seed, n).items()}
 
 

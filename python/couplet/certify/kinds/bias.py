@@ -1,4 +1,4 @@
-"""Loss-free balancing: how the bias of an expert follows its load, and the weights of the experts that it chooses."""
+"""Loss-free balancing: updates of an expert's bias by its load, and weights of the experts that the bias chooses."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def gate_cases(seed: int, n: int = 0) -> Dict[str, Case]:
     g = generator(seed)
 
     def case(T: int, n: int, K: int, scale: float, lower: float = 0.0) -> Case:
-        """Returns tokens whose choice rounding to bf16 does not change, whichever of the scores choose."""
+        """Returns tokens whose chosen experts do not change when scores of any kind are rounded to bf16."""
         z, b = torch.randn(40 * T, n, generator=g) - lower, (torch.randperm(n, generator=g) - n / 2) * 0.64 / n
         by = torch.stack(
             [one for s in (z.sigmoid(), z.softmax(-1)) for one in (s / s.sum(-1, keepdim=True), s + b, s - b)]

@@ -18,7 +18,7 @@ def proxies(x: Case, has: Has) -> Tensor:
     delta: Optional[Tensor] = x.delta
     if delta is None or has("noise_left_out"):
         return R * 1
-    if has("delta_left_out"):  # in the gradient
+    if has("delta_left_out"):  # The fault is in the gradient.
         return R + (R * delta - R).detach()
     if has("eps_gradient"):
         eps = paper.eps_of(R)[:, None]
@@ -30,7 +30,7 @@ OF_M = ("merged", "up_for_gate", "noise_left_out", "squared")  # faults that cha
 
 
 def norms(x: Case, has: Has) -> Tensor:
-    """Returns M of the gates, or of what a fault takes for them."""
+    """Returns M of the gates, or of the matrices that a fault uses in their place."""
     make = lambda: new_norms(x, has)
     M: Tensor = make() if torch.is_grad_enabled() else x.once(("M", *map(has, OF_M)), make)
     return M
@@ -46,8 +46,8 @@ def new_norms(x: Case, has: Has) -> Tensor:
 
 
 def hinge(x: Case, over: Tensor, scale: Tensor) -> Tensor:
-    """Returns max(over, 0). At 0 the gradient passes. Within x.tolerance of 0, a share of `scale`, it passes with x.turned 1,
-    and does not pass with -1."""
+    """Returns max(over, 0). The gradient passes at 0. Within x.tolerance of 0, a share of `scale`, the gradient passes
+    if x.turned is 1, and does not pass if x.turned is -1."""
     near = (x.tolerance or 0.0) * scale
     return over * (over > near if x.turned == -1 else over >= -near * (x.turned or 0))
 
@@ -67,7 +67,7 @@ def reference(x: Case, has: Has) -> Outputs:
     return {"loss": x.times / (x.layers or 1) * both.sum() / n**2, "M": M.T if has("transposed") else M}
 
 
-# name: n, d, D, alpha, weight, size of the part of W_g[j] along R[j] that is added to random numbers
+# name: n, d, D, alpha, weight, and the factor of R[j] in the term that is added to random W_g[j]
 INPUTS = {
     "some-active": (5, 24, 20, 0.9, 0.6, 0.0),
     "all-active": (6, 17, 10, 0.3, 0.25, 0.0),
@@ -94,7 +94,7 @@ def margin(x: Case) -> float:
 
 
 def cases(seed: int, n: int = 0) -> Dict[str, Case]:
-    """Returns the inputs, chosen of many, whose hinges rounding is least likely to move over their bounds."""
+    """Returns an input of each size, the one of 100 draws with the largest margin."""
     g = generator(seed)
     return {name: max((draw(g, *sizes) for _ in range(100)), key=margin) for name, sizes in INPUTS.items()}
 

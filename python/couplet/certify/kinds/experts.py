@@ -43,7 +43,7 @@ def of_pairs(x: Case, has: Has) -> Tensor:
 
 
 def of_spans(x: Case, has: Has) -> Tensor:
-    """Makes a basis of the other outputs, in their order, by Gram-Schmidt. The squared length of a projection is a sum over it."""
+    """Returns the loss. Gram-Schmidt makes a basis of other outputs, in their order, for squared projections."""
     y = outputs_of(x, has)
     T, K = y.shape[:2]
     total = torch.zeros((), dtype=y.dtype)

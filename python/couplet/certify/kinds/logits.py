@@ -62,7 +62,7 @@ def z_loss(summed: bool) -> Any:
 
 
 def variance(axis: int, spare: int) -> Any:
-    """Returns a reference: the mean over the other axis of the variance along `axis`, whose divisor is its size less `spare`."""
+    """Returns a reference: the mean over the other axis of the variance along `axis`, with divisor size - `spare`."""
 
     def reference(x: Case, has: Has) -> Tensor:
         z, along = x.logits, 3 - axis if has("other_axis") else axis

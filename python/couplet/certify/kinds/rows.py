@@ -26,7 +26,7 @@ def gram(x: Case, has: Has, unit_rows: bool) -> Tensor:
 
 
 def loss_of(unit_rows: bool, squares: bool, mean: bool) -> Any:
-    """Returns a reference: the mean or the sum of the squared or absolute entries of R R^T - I, and its mean over layers."""
+    """Returns a reference: the mean or sum of squared or absolute entries of R R^T - I, averaged over layers."""
 
     def reference(x: Case, has: Has) -> Tensor:
         E = gram(x, has, unit_rows)
