@@ -1,4 +1,4 @@
-"""erc.backward: the gradients of erc.loss().backward(), straight into `.grad`."""
+"""erc.backward: the gradients of erc.loss().backward(), added to `.grad` directly."""
 
 import copy
 import subprocess
@@ -15,7 +15,7 @@ n, d, D, LAYERS = 6, 16, 10, 3
 
 
 class Model(nn.Module):
-    """Layers that look like a model's, and an output that reaches every parameter."""
+    """Has layers that look like a model's, and an output that reaches every parameter."""
 
     def __init__(self, rows=D, dtype=torch.float32):
         super().__init__()
@@ -60,7 +60,7 @@ def test_same_as_the_loss(half, order, path):
         if order == "after":
             ours(x).backward()
         value = erc.backward()
-        assert not value.requires_grad and erc.backward() == 0  # once a step
+        assert not value.requires_grad and erc.backward() == 0  # The second call of a step adds nothing.
         if order == "before":
             ours(x).backward()
         close(value, 2.0 * other.value, 1e-6)
@@ -82,7 +82,7 @@ def test_other_dtypes(dtype, limit, path):
 
 
 class Lists(nn.Module):
-    """The same with a parameter for each expert."""
+    """Has the weights of a Model, with one parameter for each expert."""
 
     def __init__(self, whole):
         super().__init__()
@@ -100,7 +100,7 @@ class Lists(nn.Module):
 def test_lists_of_experts(path):
     whole = Model()
     apart = Lists(whole)
-    apart.experts[0][2].grad = torch.ones(D, d)  # one of them has something already
+    apart.experts[0][2].grad = torch.ones(D, d)  # One expert has a gradient before the step.
     apart.attached().backward()
     attached(whole).backward()
     for gates, experts in zip(whole.gates, apart.experts):
@@ -113,7 +113,7 @@ def test_lists_of_experts(path):
 
 @pytest.mark.parametrize("half", (None, "first"))
 def test_transposed(half, path):
-    """[n, d, D] or [n, d, 2D], as gpt-oss and Llama 4 have them: no copy, gradients as the parameter lies."""
+    """Gates are [n, d, D] or [n, d, 2D], as in gpt-oss and Llama 4. They are not copied. Gradients lie as they do."""
     rows = Model(2 * D if half else D)
     columns = copy.deepcopy(rows)
     for k in range(LAYERS):
@@ -136,7 +136,7 @@ def test_transposed(half, path):
 
 @pytest.mark.parametrize("scale", (65536.0, torch.tensor(65536.0)), ids=("number", "tensor"))
 def test_scale_in_f16(scale, path):
-    """Gradients that are finite stay finite on the way."""
+    """A gradient that is finite in float16 does not overflow where it is computed."""
     ours = Model(dtype=torch.float16)
     theirs = copy.deepcopy(ours).float()
     attached(ours).backward(scale)
@@ -150,7 +150,7 @@ def test_scale(scale, path):
     ours = Model()
     theirs = copy.deepcopy(ours)
     erc, other = attached(ours), attached(theirs)
-    close(erc.backward(scale), other.loss().detach(), 1e-6)  # the loss itself is not scaled
+    close(erc.backward(scale), other.loss().detach(), 1e-6)  # The scale does not apply to the returned loss.
     theirs.zero_grad()
     other.next_step(0)
     (other.loss() * scale).backward()
@@ -158,7 +158,7 @@ def test_scale(scale, path):
 
 
 def test_grad_scaler_accumulation_clipping():
-    """A step as a trainer makes it: three micro-batches, a gradient scaler, clipping."""
+    """A step is made as a trainer makes it, with three micro-batches, a gradient scaler and clipping."""
     ours, batches = Model(), [torch.randn(4, d) for _ in range(3)]
     theirs = copy.deepcopy(ours)
     results = []
@@ -219,8 +219,8 @@ needs_grad_dtype = pytest.mark.skipif(not HAS_GRAD_DTYPE, reason="Tensor.grad_dt
 @pytest.mark.parametrize("form", ("as it lies", "list in part", "parametrized"))
 @pytest.mark.parametrize("order", ("before", "after", "loss"))
 def test_gradients_of_another_dtype(form, order, path):
-    """bf16 parameters whose gradients are f32 (p.grad_dtype): no gradient of bf16 stands in the way of the model's, and
-    none is rounded to bf16 where it is added in place."""
+    """Parameters are bf16 and their gradients are f32 (p.grad_dtype). No bf16 gradient of the loss blocks the model's
+    own gradients, and no gradient is rounded to bf16 where it is added in place."""
     torch.manual_seed(2)
     model = Model(dtype=torch.bfloat16)
     theirs = copy.deepcopy(model).float()
@@ -258,13 +258,13 @@ def test_another_dtype_is_of_grad_alone(path):
     assert all(p.grad is None and p.main_grad.any() for p in model.parameters())
     other = Model(dtype=torch.bfloat16)
     for p in other.parameters():
-        p.grad_dtype = None  # any dtype will do
+        p.grad_dtype = None  # The gradient may have any dtype.
     attached(other).backward()
     assert all(p.grad.dtype == torch.bfloat16 for p in other.parameters())
 
 
 def test_inference_mode(path):
-    """backward() adds gradients in every mode; loss() is looked at, as under no_grad. Nothing of the mode stays."""
+    """backward() adds gradients in every mode. loss() is not counted in inference mode, which has no later effect."""
     model, other, x = Model(), None, torch.randn(4, d)
     other = copy.deepcopy(model)
     erc = attached(model)
@@ -315,7 +315,7 @@ def test_metrics_follow():
 
 @pytest.mark.parametrize("stride", ("wide rows", "every second", "transposed"))
 def test_gradients_that_lie_otherwise(stride, path):
-    """Into .grads whose numbers are not where the parameters have theirs: nothing else is written to."""
+    """The tensors in .grad have other strides than their parameters. Memory between their elements is not written."""
     whole, ours = Model(), None
     ours = copy.deepcopy(whole)
     room = torch.zeros(n, D, 2 * d) if stride != "transposed" else torch.zeros(n, d, D)
@@ -347,7 +347,7 @@ def test_a_list_that_is_trained_in_part(dtype, path):
 
 
 def test_no_hook_is_called(path):
-    """Nor where autograd brings gradients to their parameters (bf16 by the library)."""
+    """Hooks are not called either where autograd brings gradients to their parameters (bf16 by the library)."""
     for dtype in (torch.float32, torch.bfloat16):
         model, calls = Model(dtype=dtype), []
         for p in model.parameters():
@@ -357,7 +357,7 @@ def test_no_hook_is_called(path):
 
 
 def test_steps_are_counted_on_from_next_step():
-    """The noise goes on from the number that a resumed run gives once."""
+    """A resumed run gives the number of its step once, and the noise continues from this number."""
     model = Model()
     erc, optimizer = attached(model), torch.optim.SGD(model.parameters(), lr=0.01)
     erc.next_step(100)
@@ -402,7 +402,7 @@ def test_memory_of_other_systems(monkeypatch):
 
 
 def test_fake_tensors_leave_nothing_behind(monkeypatch):
-    """As estimators of memory run a step: then a real one."""
+    """Estimators of memory run a step with fake tensors. A step with real tensors follows."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     accelerator_paths(monkeypatch)
@@ -442,7 +442,7 @@ print(peers.extra_bytes(erc.backward))
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("plain", (False, True), ids=("library", "plain"))
 def test_nothing_of_a_layer_is_kept(plain):
-    """Into gradients that are there: less than one of 8 layers' gradients beyond them (64 MiB)."""
+    """Adding to existing gradients takes less memory than one of 8 layers' gradients (64 MiB in all)."""
     code = MEMORY.format(peers=str(ROOT / "bench" / "peers"), plain=plain)
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert int(out) < 8 * 16 * 128 * 1024 * 4 / 8

@@ -1,4 +1,4 @@
-"""erc.backward, and experts that are split by their width, in four gloo processes: the numbers of one process."""
+"""erc.backward in four gloo processes, and experts split by their width. The results equal those of one process."""
 
 import copy
 import warnings
@@ -31,7 +31,7 @@ def wrapped_by(name):
 
 
 def step(name, order, rank):
-    """Two steps with accumulation over two micro-batches; the gradients of the second, whole."""
+    """Runs two steps with accumulation over two micro-batches, and returns the full gradients of the second step."""
     ours = wrapped_by(name)
     erc = attached(ours.module if isinstance(ours, DistributedDataParallel) else ours)
     optimizer = torch.optim.SGD(ours.parameters(), lr=0.01)
@@ -43,14 +43,14 @@ def step(name, order, rank):
         for half in X[rank].view(2, 8).repeat(1, 2):
             ours(half[None]).backward()
             counts = [erc.backward() != 0, *counts]
-        assert sum(counts) == (order == "after")  # though DistributedDataParallel moves gradients
+        assert sum(counts) == (order == "after")  # DistributedDataParallel may move gradients between the calls.
         last = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad.clone() for p in ours.parameters()]
         optimizer.step()
     return last
 
 
 def between(rank):
-    """erc.backward between forward and backward pass, in bf16, whose gradients autograd brings to their parameters."""
+    """Calls erc.backward between forward and backward pass, in bf16, where autograd brings gradients to parameters."""
     ours = DistributedDataParallel(model(dtype=torch.bfloat16))
     erc = attached(ours.module)
     loss = ours(X[rank].view(1, 16).bfloat16())
@@ -60,13 +60,13 @@ def between(rank):
 
 
 def refused(rank, group):
-    """One process refuses: so do the others, in place of waiting for it."""
+    """Lets one process refuse its arguments. The other processes then refuse too and do not wait for it."""
     ours = model()
     er = dist.get_rank(group)
     for k in range(LAYERS):
         ours.gates[k] = torch.nn.Parameter(experts_here(ours.gates[k].detach(), None, (er, 2), (0, 1)))
     erc = attached(ours, group=group)
-    erc.__dict__["alpha"] = -1.0 if er else erc.alpha  # past the check of a setting
+    erc.__dict__["alpha"] = -1.0 if er else erc.alpha  # This passes by the check of the setting.
     try:
         erc.backward()
     except ValueError as error:
@@ -75,7 +75,7 @@ def refused(rank, group):
 
 
 def seen_steps(**more):
-    """Counts the steps of AdamW on shards that were seen, of three. Fused and foreach move no version counter there."""
+    """Returns how many of three steps of AdamW on shards were noticed. Fused and foreach raise no version counters."""
     ours = wrapped_by("fully_shard")
     erc, optimizer = attached(ours), torch.optim.AdamW(ours.parameters(), lr=0.01, **more)
     with warnings.catch_warnings():
@@ -90,7 +90,7 @@ def seen_steps(**more):
 
 
 def alone():
-    """The same in one process: the mean of the replicas' gradients, and the loss once."""
+    """Trains in one process: the loss is the mean over the replicas' losses plus the coupling loss."""
     ours = model()
     erc = attached(ours)
     for _ in range(2):
@@ -105,7 +105,7 @@ def alone():
 
 
 class Collectives:
-    """Counts them while it is entered."""
+    """Counts collectives inside a `with` block."""
 
     def __enter__(self):
         self.count, self.kept = 0, {name: getattr(dist, name) for name in ("all_gather_into_tensor", "all_reduce")}
@@ -126,8 +126,8 @@ class Collectives:
 
 
 def experts_here(whole, half, expert, tensor):
-    """Returns the part of [n, D or 2D, d] that is here. `expert` is (rank, size) by experts, `tensor` by width. Each of two
-    fused halves is split."""
+    """Returns this process's part of the weights [n, D or 2D, d]. `expert` is (rank, size) by experts, `tensor` by
+    width. Each of two fused halves is split."""
     (er, es), (tr, ts) = expert, tensor
     part = whole[er * n // es : (er + 1) * n // es]
     halves = part.chunk(2, 1) if half else [part]
@@ -135,7 +135,8 @@ def experts_here(whole, half, expert, tensor):
 
 
 def of_mesh(half, expert, tensor, groups):
-    """erc.backward with the experts spread over a mesh: gradients of routers and local gates, collectives."""
+    """Runs erc.backward with the experts spread over a mesh. Returns the loss by both calls, the gradients of routers
+    and local gates, and the number of collectives."""
     whole = model(2 * D if half else D)
     here = copy.deepcopy(whole)
     for k in range(LAYERS):
@@ -149,7 +150,7 @@ def of_mesh(half, expert, tensor, groups):
 
 
 def results_of_all(rank):
-    warnings.filterwarnings("error", message="couplet: the gradients that")  # ... are gone
+    warnings.filterwarnings("error", message="couplet: the gradients that")  # No gradient may disappear.
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("expert", "tensor"))
     er, tr = mesh.get_coordinate()
     pairs = {name: mesh.get_group(name) for name in ("expert", "tensor")}
@@ -175,7 +176,7 @@ def results_of_all(rank):
 
 
 def of_width(tr, group):
-    """erc_loss_ep alone, of another activation; and the one whose norm is over a sum."""
+    """Runs erc_loss_ep alone with another activation. The activation whose norm is taken over a sum is refused."""
     router, gate, up = torch.linspace(-1, 1, n * 16).view(n, 16).cos(), *model().gates[:2]
     leaves = [router.requires_grad_()] + [w.detach().chunk(2, 1)[tr].clone().requires_grad_() for w in (gate, up)]
     loss = couplet.erc_loss_ep(
@@ -246,7 +247,7 @@ def test_spread_experts(four, spread, is_accelerator, half):
             close(got, p.grad, 1e-6)
         for got, p in zip(gradient[LAYERS:], whole.gates):
             close(got, experts_here(p.grad, half, expert, tensor), 1e-6)
-        # All layers share them: agreement, diagonals, counts, routers; agreement, squares, routers.
+        # Experts: agreement, diagonals, counts, routers. Width: agreement, squares, routers. All layers share them.
         assert collectives == {"experts": 4, "width": 3, "both": 7}[spread]
 
 

@@ -1,4 +1,4 @@
-"""torch.compile: one graph, the same numbers as in eager mode; by inductor where there is a C++ compiler."""
+"""torch.compile makes one graph with the results of eager mode. Inductor is used where there is a C++ compiler."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def gradients(loss, leaves):
 
 
 def same(function, leaves, *numbers, compiled=None, limit=1e-6):
-    """Value and gradients of `function`, compiled and not."""
+    """Compares value and gradients of `function`, compiled and in eager mode."""
     compiled = compiled or torch.compile(function, fullgraph=True)
     want, got = function(*leaves, *numbers), compiled(*leaves, *numbers)
     close(got, want, limit)
@@ -48,7 +48,7 @@ def same(function, leaves, *numbers, compiled=None, limit=1e-6):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
 def test_one_graph_for_all_steps(dtype, backend):
-    """The library (f32, bf16) and plain torch (f64); step, weight and alpha may change."""
+    """The library computes f32 and bf16, and plain torch f64. Step, weight and alpha may change between calls."""
 
     def step(router, fused, weight, alpha, number):
         loss = couplet.erc_loss(router, fused, gate_half="first", step=number, weight=weight, alpha=alpha)
@@ -67,13 +67,13 @@ def test_one_graph_for_all_steps(dtype, backend):
             compiled=compiled,
             limit=2e-2 if dtype == torch.bfloat16 else 1e-6,
         )
-    # 0 is a constant; then step, weight and alpha are symbols. PyTorch 2.4 compiles for every number that is no integer.
+    # 0 is a constant. Later step, weight and alpha are symbols. PyTorch 2.4 compiles for every non-integer number.
     assert counter.frame_count <= (3 if RELEASE >= (2, 6) else 6)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16))
 def test_one_graph_on_an_accelerator(dtype, monkeypatch):
-    """Its code on CPU tensors: the backward graph has the operator that multiplies."""
+    """The code for accelerators runs on CPU tensors. The backward graph contains the operator that multiplies."""
     accelerator_paths(monkeypatch)
 
     def step(router, fused, weight, number):
@@ -124,7 +124,7 @@ def test_numbers_that_are_refused(sentence, numbers):
     leaves, shows = (
         [leaf(n, d), leaf(n, D, d)],
         RELEASE >= (2, 10) or "-1" in sentence,
-    )  # older tracing hides the sentence
+    )  # Older tracing hides the sentence.
     with pytest.raises(Exception, match=f"couplet: {sentence}" if shows else None):
         torch.compile(lambda *t: couplet.erc_loss(*t, **numbers), backend="aot_eager", fullgraph=True)(*leaves)
 
@@ -174,7 +174,7 @@ def test_forms_of_input(form):
 
 
 class Experts(torch.nn.Module):
-    """A layer that hands out its coupling loss beside what it makes of tokens x [T, d]."""
+    """A layer that returns its coupling loss beside its output for tokens x [T, d]."""
 
     def __init__(self):
         super().__init__()
@@ -219,7 +219,7 @@ def test_no_second_derivative():
 
 @needs_compiler
 def test_attached_to_a_compiled_model():
-    """The loss evaluated inside what is compiled, too: graphs break there, numbers are the same."""
+    """The loss is evaluated inside the compiled function too. The graph breaks there, and the results stay equal."""
     pytest.importorskip("transformers")
     from test_hf import tiny
 

@@ -115,7 +115,7 @@ EVALUATIONS = {
 
 @pytest.fixture(autouse=True, scope="module")
 def one_process():
-    """A group of this process alone; and a loss whose arguments certify knows."""
+    """Starts a group of this process alone, and adds a loss whose arguments certify can name."""
 
     def as_asked(router, w_gate, delta, alpha, weight):
         return couplet.erc_loss(router, w_gate, delta=delta, alpha=alpha, weight=weight)

@@ -1,5 +1,5 @@
-"""Every case of the golden values, on every path. Their list, and the maker of those with exact ties, serve the C
-library's tests too."""
+"""Compares every case of the golden values on every path. The tests of the C library use the same list of cases, and
+the same maker of cases with exact ties."""
 
 import importlib.util
 import json
@@ -50,11 +50,11 @@ def name_of(case):
 
 PATHS = ("library", "plain, an expert at a time", "plain, in chunks", "plain, at once")
 LIMITS = {torch.float64: 1e-6, torch.float32: 1e-4}
-IN_16_BITS = {torch.bfloat16: 2e-2, torch.float16: 4e-3}  # where the inputs are numbers of these dtypes
+IN_16_BITS = {torch.bfloat16: 2e-2, torch.float16: 4e-3}  # Limits where the inputs are numbers of these dtypes.
 
 
 def take(path, monkeypatch):
-    """The code that computes the loss on the CPU: the C library, plain torch, that for accelerators."""
+    """Selects the code that computes the loss on the CPU: the C library, plain torch, or the code for accelerators."""
     if path == "accelerator":
         accelerator_paths(monkeypatch)
     elif path != "library":
@@ -124,13 +124,13 @@ def test_ties_of_other_shapes(path, kind, activation, monkeypatch):
     take(path, monkeypatch)
     for shape in ((2, 9, 16), (8, 65, 33), (5, 300, 130), (33, 40, 17)):
         case, tensors = make_ties.make(kind, shape, activation, True, 1.0, 0)
-        for dtype in LIMITS | (IN_16_BITS if path != "accelerator" else {}):  # there 16-bit operands are rounded
+        for dtype in LIMITS | (IN_16_BITS if path != "accelerator" else {}):  # Accelerators round operands to 16 bits.
             compare(case, dtype, {torch.float64: 1e-10, torch.float32: 2e-5, **IN_16_BITS}[dtype], tensors=tensors)
 
 
 @pytest.mark.parametrize("path", ("plain, in chunks", "plain, at once", "accelerator"))
 def test_ties_of_long_rows(path, monkeypatch):
-    """Sums of many numbers, in a layout whose products of one row and of several add in different orders."""
+    """Many numbers are summed, in a layout where products of one row and of several rows add in different orders."""
     take(path, monkeypatch)
     for seed in range(4):
         torch.manual_seed(seed)
@@ -155,7 +155,7 @@ def test_a_sum_that_threads_do_not_change(monkeypatch):
 
 
 def test_an_accelerator_without_bf16(accelerator, monkeypatch):
-    """Its products are f32: no more than the rounding of the inputs is between them and the golden values."""
+    """Products are f32, so the result differs from the golden values only by the rounding of the inputs."""
     from couplet.ops import _accelerator
 
     case = next(c for c in CASES if decides_alike_in_bf16(c) and c["activation"] == "gate")
@@ -167,4 +167,4 @@ def test_an_accelerator_without_bf16(accelerator, monkeypatch):
     close(got, want, 1e-5)
     for name, gradient in gradients.items():
         assert gradient.dtype == torch.bfloat16
-        close(gradient, wanted[name], 4e-3, name)  # rounded once
+        close(gradient, wanted[name], 4e-3, name)  # The gradient is rounded once.

@@ -1,4 +1,4 @@
-"""Arguments of a caller: tensors as they lie in memory, warnings, and the sentences of what is refused."""
+"""Arguments of a caller: layouts of tensors in memory, warnings, and the error messages for refused arguments."""
 
 import warnings
 
@@ -24,7 +24,7 @@ def test_strided_rows_are_no_copy():
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
 @pytest.mark.parametrize("path", ("as chosen", "accelerator"))
 def test_columns(dtype, path, monkeypatch):
-    """[n, d, D] handed in transposed: the gradient lies as the tensor does."""
+    """Gates [n, d, D] are passed transposed. The gradient has the layout of the parameter."""
     if path == "accelerator":
         accelerator_paths(monkeypatch, 2)
     m = model(dtype)
@@ -147,7 +147,7 @@ def test_not_a_number_in_the_router_reaches_every_gradient(plain, noise, alpha, 
 
 @pytest.mark.parametrize("function", (couplet.erc_loss, couplet.erc_loss_ep, couplet.reference.erc_loss))
 def test_only_router_and_gates_by_position(function):
-    """A third one would be another thing in each of them."""
+    """The third argument differs between these functions, so it cannot be given by position."""
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
         function(torch.ones(n, d), torch.ones(n, D, d), 0.1)
 

@@ -1,4 +1,4 @@
-"""The noise of the plain path is that of the C library, and that of the kernels is that of the plain path."""
+"""The plain path draws the noise of the C library, and the kernels draw the noise of the plain path."""
 
 import importlib.util
 import math
@@ -14,7 +14,7 @@ from couplet.ops._operator import make_job
 
 
 def of_the_library(router, **key):
-    """delta [n, d]: with the identity for expert e's only row k, M[i, e] = |R_i[k] delta_i[k]|."""
+    """Returns delta [n, d]. With the identity for expert e's only row k, M[i, e] = |R_i[k] delta_i[k]|."""
     n, d = router.shape
     delta = torch.empty(n, d)
     for k in range(d):
@@ -64,7 +64,7 @@ def test_same_numbers(key, n, d):
 
 
 def test_philox_known_answers():
-    """Random123's kat_vectors for philox4x32-10: counter and key all zero."""
+    """The values are from Random123's kat_vectors for philox4x32-10, with counter and key all zero."""
     got = _noise.philox(torch.zeros(1, dtype=torch.int64), 0, 0, 0, stream=0)
     assert got[0].tolist() == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
 
@@ -122,7 +122,7 @@ print("compared")
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_draw_the_numbers_of_plain_torch():
-    """In Triton's interpreter, on the CPU."""
+    """The kernels run in Triton's interpreter, on the CPU."""
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", INTERPRETED],
         capture_output=True,
@@ -135,7 +135,7 @@ def test_kernels_draw_the_numbers_of_plain_torch():
 
 
 def fake_gpu(monkeypatch, by_kernels):
-    """What decides whether the kernels are used, with a device that is the CPU."""
+    """Returns whether the kernels are used, on a device that is the CPU."""
     monkeypatch.setattr(_noise, "_works", {})
     monkeypatch.setattr(_noise, "_by_kernels", by_kernels)
     return _noise._kernels_work(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The operator: gradients of every form of input, dtypes, what is copied and what not."""
+"""The operator: gradients of every form of input, dtypes, and copies."""
 
 import gc
 import subprocess
@@ -19,7 +19,7 @@ ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")
 
 @pytest.fixture(params=("cpu", "accelerator"))
 def device_path(request, monkeypatch):
-    """The code for the CPU, and that for accelerators on CPU tensors."""
+    """Selects the code for the CPU, or the code for accelerators on CPU tensors."""
     if request.param == "accelerator":
         accelerator_paths(monkeypatch)
     return request.param
@@ -45,7 +45,7 @@ def given(m, activation):
 
 
 def operands(router, gate, up=(), down=(), **other):
-    """Returns all arguments of the operator. `other` has those that are not the usual ones, by name."""
+    """Returns all arguments of the operator. `other` has the arguments without the usual values, by name."""
     usual = dict(delta=None, alpha_tensor=None, step_tensor=None, want=[True, True, False, False], half="", alpha=1.0)
     usual.update(weight=1.0, activation="gate", noise="bounded", seed=1, step=2, layer=3, draw=0, compute="f32")
     assert other.keys() <= usual.keys()
@@ -60,7 +60,7 @@ def gradients(loss, tensors):
     return result
 
 
-# ---- right ----
+# ---- right results ----
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -78,10 +78,10 @@ def test_gradcheck(activation, alpha):
 
 
 def large(hinges):
-    """Gradients of more than _plain.LARGE bytes."""
+    """Returns a router and gates whose gradients take more than _plain.LARGE bytes."""
     m = model(n=8, d=512, D=384)
     with torch.no_grad():
-        if not hinges:  # every expert answers its own row by far the most
+        if not hinges:  # Every expert answers its own row by far the most.
             own = torch.nn.functional.normalize(m["router"], dim=1)
             m["w_gate"] += 1000 * own[:, None, :]
     return m["router"], m["w_gate"]
@@ -101,7 +101,7 @@ def test_large_gradients(hinges):
         couplet.reference.erc_loss(router, gate, alpha=0.5, delta=torch.ones_like(router)), [router, gate]
     )
     all_close(first, second, 1e-5)
-    close(first[1].add_(1), second[1] + 1, 1e-6)  # nobody wrote there; it can be written
+    close(first[1].add_(1), second[1] + 1, 1e-6)  # The memory was not written meanwhile, and it is writable.
 
 
 def test_large_gradients_that_outlive_everything():
@@ -178,7 +178,7 @@ def test_lists(count, dtype):
 
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 def test_low_precision_weights(dtype):
-    """bf16 by the library, f16 in plain torch: the loss of the rounded weights, in f32."""
+    """The library computes bf16 and plain torch f16. The result is the loss of the rounded weights, in f32."""
     m = {k: v.detach().to(dtype).requires_grad_() for k, v in model().items()}
     wide = {k: v.detach().double().requires_grad_() for k, v in m.items()}
     kw = dict(activation="output", seed=3)
@@ -238,7 +238,7 @@ def test_opcheck_of_what_is_not_wanted():
 
 @pytest.mark.parametrize("as_list", (False, True))
 def test_what_a_compiler_lays_out_otherwise(as_list):
-    """torch 2.6's inductor gives what it makes itself other strides than were traced."""
+    """Inductor of torch 2.6 gives tensors that it makes itself other strides than were traced."""
     m = model(grad=False)
     by_columns = lambda t: t.mT.contiguous().mT
     evaluate = lambda router, gate: _operator.erc(*operands(router, gate if as_list else [gate]))
@@ -248,7 +248,7 @@ def test_what_a_compiler_lays_out_otherwise(as_list):
         close(got, want, 1e-6)
 
 
-# ---- what a backward pass does ----
+# ---- backward passes ----
 
 
 def test_gradients_are_handed_over_not_copied(monkeypatch):
@@ -257,7 +257,7 @@ def test_gradients_are_handed_over_not_copied(monkeypatch):
 
     def evaluate(*arguments):
         result = whole(*arguments)
-        made.append([t.data_ptr() for t in result])  # the tensors themselves would be shared, so copied
+        made.append([t.data_ptr() for t in result])  # Shared tensors would be copied.
         versions.append(result[3]._version)
         return result
 
@@ -266,11 +266,11 @@ def test_gradients_are_handed_over_not_copied(monkeypatch):
     couplet.erc_loss(m["router"], m["w_gate"]).backward()
     assert len(made) == 1
     assert [m["router"].grad.data_ptr(), m["w_gate"].grad.data_ptr()] == made[0][2:4]
-    assert m["w_gate"].grad._version == versions[0]  # nor multiplied by 1
+    assert m["w_gate"].grad._version == versions[0]  # The gradient was not multiplied by 1.
 
 
 class Large(torch.utils._python_dispatch.TorchDispatchMode):
-    """Notes the operations that make something as large as the gates."""
+    """Notes the operations whose result is at least as large as the gates."""
 
     def __init__(self):
         super().__init__()
@@ -284,7 +284,7 @@ class Large(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def test_nothing_as_large_outside_the_operator():
-    """No copy of a gradient, and no zeros for gradients of outputs that have none."""
+    """Gradients are not copied, and outputs without a gradient get no zeros."""
     m = model()
     with Large() as large:
         loss = couplet.erc_loss(m["router"], m["w_gate"])
@@ -293,7 +293,7 @@ def test_nothing_as_large_outside_the_operator():
 
 
 def test_eager_mode_needs_no_operator(monkeypatch):
-    """A call of one costs more than a small loss; a mode, such as that of fake tensors, sees it as before."""
+    """A call of an operator costs more than a small loss. Dispatch modes, as of fake tensors, still get the call."""
     m, called, whole = model(), [], _operator.erc
     monkeypatch.setattr(_operator, "erc", lambda *a: called.append(1) or whole(*a))
     first = gradients(couplet.erc_loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
@@ -350,7 +350,7 @@ def test_scaling_and_second_backward(device_path):
     (3 * loss).backward(retain_graph=True)
     three = m["w_gate"].grad.clone()
     m["w_gate"].grad = None
-    loss.backward()  # on the CPU the first one scaled the gradients in place: they are made again
+    loss.backward()  # On the CPU the first pass scaled the gradients in place, so they are computed again.
     close(three, 3 * m["w_gate"].grad, 1e-6)
 
 
@@ -367,7 +367,7 @@ class Saved(torch.autograd.graph.saved_tensors_hooks):
 
 
 def test_what_an_accelerator_keeps_between_the_passes(monkeypatch):
-    """Factors of the gradient, n / d of it, and no weight: one that has changed or gone is not missed."""
+    """Factors of the gradient are saved, n / d of its size. A weight is not saved, and may change or be freed."""
     accelerator_paths(monkeypatch)
     m = model(n=4, d=64, D=48)
     want = gradients(couplet.erc_loss(m["router"], m["w_gate"]), [m["router"], m["w_gate"]])
@@ -395,7 +395,7 @@ def test_checkpointing(use_reentrant, device_path):
 
 
 def test_a_half_of_which_nothing_is_used_has_zeros(device_path):
-    """Fused gates beside up projections of their own."""
+    """Fused gates are given beside separate up projections."""
     m = model()
     fused = torch.cat((m["w_gate"], m["w_up"]), 1).detach().requires_grad_()
     couplet.erc_loss(m["router"], fused, w_up=m["w_up"], gate_half="first", activation="swiglu").backward()
@@ -415,7 +415,7 @@ def test_only_what_is_wanted(monkeypatch):
 
 
 def test_create_graph_and_no_second_derivative(device_path):
-    """A graph may be asked for; a derivative of the gradients is none of silent zeros."""
+    """create_graph is allowed. A derivative of the gradients raises an error instead of giving zeros."""
     m = model()
     leaves = [m["router"], m["w_gate"]]
     loss = couplet.erc_loss(*leaves)

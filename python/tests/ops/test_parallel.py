@@ -1,4 +1,4 @@
-"""Experts spread over two processes of three: the same numbers as in one."""
+"""Experts spread over two processes of three give the results of one process."""
 
 import warnings
 
@@ -34,7 +34,7 @@ def tensors(dtype):
 
 
 def arguments(case, part):
-    """Router, gate, up, down of the experts of `part`; the leaves that have gradients."""
+    """Returns router, gate, up and down of the experts of `part` (leaves with gradients), and the settings."""
     activation, half, dtype = case
     router, gate, up, down = tensors(dtype)
     if half:
@@ -53,7 +53,7 @@ def whole_loss(leaves, **settings):
 
 
 def of_three(rank):
-    """The first process is of no group but the one of all."""
+    """Runs the cases in three processes. The first process belongs only to the group of all processes."""
     group = dist.new_group([1, 2])
     return [of_all(rank, 3)] + (of_two(rank - 1, group) if rank else [])
 
@@ -83,7 +83,7 @@ def of_two(rank, group):
 
 
 def as_on_an_accelerator(rank, group):
-    """Loss and gradients of the first case, and how many exchanges its forward and its backward call have."""
+    """Returns loss and gradients of the first case, and the numbers of exchanges of forward and backward call."""
     (router, gate, *_), settings = arguments(CASES[0], slice(rank * n // 2, (rank + 1) * n // 2))
     exchanges = []
     with pytest.MonkeyPatch.context() as patch:
@@ -107,7 +107,7 @@ def golden(rank, group, path):
         *leaves, group=group, local_w_up=w_up, local_w_down=w_down, **settings
     )
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # alpha above 1 is warned of
+        warnings.simplefilter("ignore")  # A warning is given for alpha above 1.
         test_golden.take(path, patch)
         for case in (case for case in test_golden.CASES if case["n"] % 2 == 0):
             here = slice(rank * case["n"] // 2, (rank + 1) * case["n"] // 2)
@@ -121,7 +121,7 @@ def golden(rank, group, path):
     return wrong
 
 
-# The sentence of both processes, by the arguments that the second one has instead.
+# The sentence of both processes -> the arguments in which the second process differs.
 DISAGREEMENTS = {
     "alpha is 0.8 in process 0 of the group and 0.9 in process 1": dict(alpha=0.9),
     "weight is 2.0": dict(weight=1.0),
@@ -169,7 +169,7 @@ def test_processes_that_disagree_all_say_so():
         for rank in range(2):
             assert sentence in said[rank][number], (rank, said[rank][number])
             assert said[rank][number].startswith("couplet: ")
-    assert [s[-1] for s in said] == [0, 0]  # and nothing was left waiting
+    assert [s[-1] for s in said] == [0, 0]  # Equal steps give equal losses, so no message was left over.
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_two_processes_are_one(two, number):
 
 
 def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
-    """A backward pass needs no other process: the order in which layers reach it does not matter."""
+    """A backward pass exchanges nothing, so processes may compute the layers' gradients in different orders."""
     leaves, settings = arguments(CASES[0], slice(0, n))
     whole = whole_loss(leaves, **settings)
     (3 * whole).backward()
@@ -208,7 +208,7 @@ def test_all_exchanges_of_an_accelerator_are_in_the_forward_call(two):
         close(loss, whole, 1e-5)
         close(d_router, leaves[0].grad, 1e-5)
         close(d_gate, leaves[1].grad[rank * n // 2 : (rank + 1) * n // 2], 1e-5)
-        assert forward == 4 and backward == 0  # arguments, diagonal, sums and the router's gradient
+        assert forward == 4 and backward == 0  # The four are arguments, diagonal, sums and the router's gradient.
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -1,4 +1,4 @@
-"""The plain path: how much it holds and how much it multiplies, counted in the operations of torch."""
+"""The plain path: sizes of its tensors and numbers of its multiplications, counted in the operations of torch."""
 
 import couplet
 import pytest
@@ -17,7 +17,7 @@ PRODUCTS = ("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_")
 
 
 class Count(torch.utils._python_dispatch.TorchDispatchMode):
-    """The largest tensor that an operation makes, and the multiplications of all products."""
+    """Keeps the size of the largest tensor that an operation makes, and counts the multiplications of all products."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Count(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def counted(router, gate, alpha=1.0):
-    """Loss and gradients as erc.backward computes them, by its parts: an operator hides what it does from the count."""
+    """Returns counts, loss and gradients. It calls the parts of erc.backward: an operator hides its operations."""
     router, gate = router.detach().double(), gate.detach().double()
     job = _operator.make_job(router, [gate], [], [], None, "", alpha, 1.0, "gate", "none", 0, 0, 0, 0, "f32")
     job.wants_router, d_gate = True, torch.zeros_like(gate)
@@ -46,13 +46,13 @@ def counted(router, gate, alpha=1.0):
 
 
 def coupled(n, D, d, own):
-    """Experts that answer their own row by `own` more than chance."""
+    """Returns experts that answer their own row by `own` more than chance."""
     router, gate = torch.nn.functional.normalize(torch.randn(n, d), dim=1), torch.randn(n, D, d)
     gate += own * router[:, None, :]
     return router, gate
 
 
-@pytest.mark.parametrize("chunk", (None, 3))  # None: as on the CPU; 3: as elsewhere, three experts at once
+@pytest.mark.parametrize("chunk", (None, 3))  # None: as on the CPU; 3: as on other devices, three experts at once.
 def test_never_n_n_D(chunk, monkeypatch):
     n, D, d = 24, 16, 8
     if chunk:
@@ -67,17 +67,18 @@ def test_never_n_n_D(chunk, monkeypatch):
 
 
 def test_what_does_not_pull_is_not_multiplied():
-    """In products [n,d] by [n D,d]: 1 + 1/n forward; backward 2 less what does not pull, if that is worth it."""
+    """Multiplications are counted in products [n,d] by [n D,d]. The forward pass takes 1 + 1/n, and the backward pass 2
+    less the pairs without an active hinge, where leaving them out saves time."""
     n, D, d = 24, 16, 8
     work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
     all_active, some, none = work(0.0, 0.0), work(1.5, 1.0), work(1000.0, 1.0)
-    assert all_active == pytest.approx(3 + 1 / n)  # alpha 0: only its own row does not pull at an expert
+    assert all_active == pytest.approx(3 + 1 / n)  # alpha 0: all pairs but own rows have active hinges
     assert none == pytest.approx(1 + 1 / n)
     assert none * 1.05 < some < all_active * 0.6
 
 
 def test_few_responses_are_kept(monkeypatch):
-    """Responses of all experts are kept at once. Their norms have the diagonal, and rows that do not pull are left out."""
+    """Responses of all experts are kept at once. Their norms give the diagonal. Rows without hinges are skipped."""
     monkeypatch.setattr(_plain, "FEW", 1 << 20)
     n, D, d = 24, 16, 8
     work = lambda own, alpha: counted(*coupled(n, D, d, own), alpha)[0].multiplied / (n * n * D * d)
