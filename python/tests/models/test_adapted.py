@@ -1,5 +1,5 @@
-"""Routers and gates with adapters (PEFT's LoRA and DoRA) or parametrizations: the weight that the model computes
-with is the router or gate, and gradients reach what it is computed from."""
+"""Routers and gates with adapters (PEFT's LoRA and DoRA) or parametrizations. The loss uses the weight that the model
+computes with, and gradients reach the parameters from which this weight is computed."""
 
 import copy
 
@@ -14,7 +14,7 @@ peft = pytest.importorskip("peft")
 
 
 def filled(model):
-    """Every adapter's matrices: random numbers, so that no gradient is zero."""
+    """Fills every adapter's matrices with random numbers, so that no gradient is zero."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             if "lora_" in name and "magnitude" not in name:
@@ -39,7 +39,7 @@ EXPERTS = dict(
 
 
 def wrappers(model):
-    """(ParamWrapper, name of its parameter in the merged model) of routers and gates."""
+    """Returns (ParamWrapper, name of its parameter in the merged model) of routers and gates."""
     found = []
     for name, module in model.named_modules():
         if getattr(module, "parameter_name", None) in ("weight", "gate_up_proj"):
@@ -47,12 +47,12 @@ def wrappers(model):
             found.append((module, f"{plain}.{module.parameter_name}"))
     from test_hf import FUSED
 
-    assert len(found) == (4 if FUSED else 2)  # gates of a module for each expert have other names
+    assert len(found) == (4 if FUSED else 2)  # with a module for each expert, gates have other names
     return found
 
 
 def merged_loss(model, **settings):
-    """The loss of a merged copy, and the gradients of its weights by name."""
+    """Returns the loss of a merged copy, and the gradients of its weights by name."""
     merged = copy.deepcopy(model).merge_and_unload().train()
     for p in merged.parameters():
         p.requires_grad_()
@@ -64,7 +64,7 @@ def merged_loss(model, **settings):
 @pytest.mark.parametrize("before", (True, False))
 @pytest.mark.parametrize("train_base", (True, False))
 def test_target_parameters(before, train_base):
-    if before:  # attached, then adapted
+    if before:  # attach, then add adapters
         from test_hf import adapted, tiny
 
         base = tiny()
@@ -125,7 +125,7 @@ def test_merged_and_disabled():
     assert abs(without - with_adapters) > 1e-3
     model.merge_adapter()
     assert value() == pytest.approx(with_adapters, rel=1e-5)
-    with model.disable_adapter():  # the next forward pass unmerges
+    with model.disable_adapter():  # the next forward pass unmerges the weights
         assert value() == pytest.approx(without, rel=1e-4)
     model.unmerge_adapter()
     assert value() == pytest.approx(with_adapters, rel=1e-4)
@@ -168,7 +168,7 @@ def test_router_statistics_of_an_adapted_router():
 
 
 def test_adapted_weights_in_bf16():
-    """The merged weight has the dtype of the base weight, as PEFT's own merge has it."""
+    """The merged weight has the dtype of the base weight, as after PEFT's own merge."""
     model = olmoe(**EXPERTS).bfloat16()
     want, _ = merged_loss(model)
     loss = couplet.hf.attach(model, seed=3).loss()
@@ -182,7 +182,7 @@ def test_adapted_weights_in_bf16():
 
 
 class Linears(nn.Module):
-    """Routers and experts as nn.Linear."""
+    """A model with routers and experts as nn.Linear."""
 
     def __init__(self):
         super().__init__()
@@ -210,7 +210,7 @@ def linears(kind=None, **settings):
 
 
 def merged_linears(model):
-    """A plain model with the merged weights."""
+    """Returns a plain model with the merged weights."""
     plain = Linears()
     with torch.no_grad():
         for name, module in copy.deepcopy(model).named_modules():
@@ -225,7 +225,7 @@ def test_target_modules(given):
     model = linears(lora_alpha=3, use_rslora=True)
     plain = merged_linears(model)
     layers = NAMES
-    if given == "parameters":  # of an adapted layer `weight` is its base layer's
+    if given == "parameters":  # `weight` of an adapted layer is the weight of its base layer
         layers = [(layer.router.weight, [e.weight for e in layer.experts]) for layer in model.layers]
     loss = couplet.attach(model, layers, seed=3).loss()
     loss.backward()
@@ -242,7 +242,7 @@ def test_target_modules(given):
 
 
 def test_dora():
-    """Value and gradients as PEFT's own forward pass has them: x -> its output is linear in x."""
+    """Value and gradients equal those of PEFT's own forward pass, whose output is linear in its input."""
     model = linears(use_dora=True)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -301,7 +301,7 @@ def test_a_parametrization(before):
 
 
 def test_a_parametrization_of_transformers():
-    """weight_norm: two originals of other shapes."""
+    """weight_norm keeps two tensors of other shapes in place of the weight."""
     pytest.importorskip("transformers")
     from test_hf import tiny
 

@@ -1,4 +1,4 @@
-"""couplet.attach: layers that the caller names, of any model."""
+"""couplet.attach with layers that the caller names, on any model."""
 
 import copy
 import pickle
@@ -93,7 +93,7 @@ def test_it_is_once_a_step():
 
 @pytest.mark.parametrize("by", ("parameters", "callable"))
 def test_parameters_are_found_again(by):
-    """After loading by assignment and after modules are replaced."""
+    """Parameters are found after loading by assignment, and after modules are replaced."""
     model = Model()
     erc = couplet.attach(model, pairs_of(model) if by == "parameters" else pairs_of, seed=2)
     erc.loss().backward()
@@ -124,11 +124,11 @@ def test_copies():
 
 
 def test_copies_of_a_callable_are_by_names():
-    """A lambda cannot be pickled; one that has the model in it would find the routers of that in a copy."""
+    """A lambda cannot be pickled. In a copy, a function with the model inside would find the original's routers."""
     model = Model()
     erc = couplet.attach(model, lambda _: pairs_of(model), seed=2)
     for copied in (copy.deepcopy(erc), pickle.loads(pickle.dumps(erc))):
-        copied.model.layers[0].w1 = nn.Parameter(torch.randn(n, 3, d))  # found anew
+        copied.model.layers[0].w1 = nn.Parameter(torch.randn(n, 3, d))  # the new parameter is found
         close(copied.loss(), by_hand(copied.model), 1e-6)
         assert copied.layers[0].D == 3 and erc.layers[0].D == D
 
@@ -179,7 +179,7 @@ def test_settings_that_change():
 
 
 class Whole(nn.Module):
-    """A module that holds the loss of its own layers."""
+    """A module that has the loss of its own layers as a member."""
 
     def __init__(self):
         super().__init__()
@@ -202,7 +202,7 @@ def test_within_functional_call():
 
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int8))
 def test_quantised_experts_are_refused(dtype):
-    """As bitsandbytes stores them: bytes [N, 1]; and int8 as they lie."""
+    """bitsandbytes stores experts as bytes [N, 1]. int8 experts keep their shape."""
     model = Model()
     shape = (n * D * d // 2, 1) if dtype == torch.uint8 else (n, D, d)
     model.layers[1].w1 = nn.Parameter(torch.zeros(shape, dtype=dtype), requires_grad=False)

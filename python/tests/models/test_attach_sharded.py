@@ -1,6 +1,5 @@
-"""couplet.attach over processes: FSDP2, expert parallelism, and both on a mesh of two dimensions, as torchtitan has
-them: experts spread by distribute_tensor over `ep`, then fully_shard over `dp`. Loss and gradients are those of
-one process."""
+"""couplet.attach over processes gives one process's results: FSDP2, expert parallelism, and both on a mesh of two
+dimensions as in torchtitan: distribute_tensor spreads experts over `ep`, then fully_shard shards over `dp`."""
 
 import gc
 import weakref
@@ -60,7 +59,7 @@ def layers_of(model):
 
 
 def spread(model, mesh):
-    """As torchtitan's ExpertParallel: the experts' parameters are DTensors over `ep`."""
+    """Makes the experts' parameters DTensors over `ep`, as torchtitan's ExpertParallel does."""
     for layer in model.layers:
         layer.experts.w1 = nn.Parameter(distribute_tensor(layer.experts.w1.detach(), mesh["ep"], [Shard(0)]))
 
@@ -78,7 +77,7 @@ def whole_gradients(model):
 
 
 def result(model, erc, of_model=0):
-    """Loss, gradients, and what a second optimizer step gives. of_model: a loss beside it, of value 0."""
+    """Returns loss, gradients, and the losses after an optimizer step. `of_model` is another loss, with value 0."""
     loss = erc.loss() + of_model
     loss.backward()
     for p in model.parameters():
@@ -92,14 +91,14 @@ def result(model, erc, of_model=0):
 
 
 def fsdp2(size):
-    """Without group=: everything is gathered."""
+    """Shards the model by FSDP2. Without group= the parameters are gathered from all processes."""
     model = Model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
     return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
 
 
 def another_dtype(size):
-    """bf16 with f32 gradients (p.grad_dtype), then without."""
+    """Returns gradients of bf16 parameters, first in f32 (p.grad_dtype), then in bf16."""
     results = []
     for dtype in (torch.float32, torch.bfloat16):
         model = Model().bfloat16()
@@ -112,7 +111,7 @@ def another_dtype(size):
 
 
 def hybrid(size):
-    """Sharded over half of the processes, replicated over the rest."""
+    """Shards the model over half of the processes, and replicates it over the rest."""
     model = Model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("replicate", "shard")))
     return result(model, couplet.attach(model, layers_of(model), **SETTINGS))
@@ -135,7 +134,7 @@ NAMES = [(f"layers.{i}.router.weight", f"layers.{i}.experts.w1") for i in range(
 
 
 def adapted(size):
-    """LoRA on routers and experts, whose matrices are sharded with the rest."""
+    """Adds LoRA to routers and experts. Its matrices are sharded with the model."""
     model = adapted_model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
     loss = couplet.attach(model, NAMES, **SETTINGS).loss()
@@ -146,12 +145,12 @@ def adapted(size):
 
 
 def mesh_of(size):
-    """dp x ep."""
+    """Returns the mesh dp x ep."""
     return dist.device_mesh.init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("dp", "ep"))
 
 
 def ep_alone(size):
-    """Plain parameters [n / p, 2D, d]; the router's gradient is complete in every process."""
+    """Uses plain parameters [n / p, 2D, d]. The router's gradient is complete in every process."""
     rank = dist.get_rank()
     model = Model()
     for layer in model.layers:
@@ -172,30 +171,30 @@ def ep_alone(size):
 
 
 def ep_and_fsdp2(size):
-    """A 2-D DTensor; attached to the sharded model."""
+    """Attaches to a model that is sharded already, whose experts are 2-D DTensors."""
     mesh, model = mesh_of(size), Model()
     spread(model, mesh)
     shard(model, mesh._flatten("all") if hasattr(mesh, "_flatten") else mesh["dp"], mesh["dp"])
     w1 = model.layers[0].experts.w1
     assert w1.device_mesh.ndim == 2 and w1.to_local().shape[0] == n // size
     got = result(model, couplet.attach(model, layers_of(model), group=mesh["ep"].get_group(), **SETTINGS))
-    return (*got, couplet.attach(model, layers_of(model), **SETTINGS).loss().detach())  # gathered over both
+    return (*got, couplet.attach(model, layers_of(model), **SETTINGS).loss().detach())  # gathered over both dimensions
 
 
 def attached_before_both(size):
-    """Attached to the plain model by names, then spread and sharded; evaluated between forward and backward pass
-    too, where the root's own group shows whole parameters."""
+    """Attaches to the plain model by names, before it is spread and sharded. The loss is also evaluated between forward
+    and backward pass, where the root's own group has whole parameters."""
     mesh, model = mesh_of(size), Model()
     erc = couplet.attach(model, NAMES, group=mesh["ep"].get_group(), **SETTINGS)
     spread(model, mesh)
     fsdp.fully_shard(model, mesh=mesh["dp"])
     out = model(torch.zeros(1, d))
-    assert model.layers[0].experts.w1.device_mesh.ndim == 1  # else nothing is tried here
+    assert model.layers[0].experts.w1.device_mesh.ndim == 1  # otherwise this case is not tested
     return result(model, erc, out.sum())
 
 
 def gathered_for_its_own_layer(size):
-    """Counts the layers whose gathered gates live at once, in loss() and until the backward pass has ended."""
+    """Counts the layers whose gathered gates exist at once, in loss() and until the backward pass has ended."""
     model = Model()
     shard(model, dist.device_mesh.init_device_mesh("cpu", (size,)))
     erc = couplet.attach(model, layers_of(model), **SETTINGS)
@@ -240,7 +239,7 @@ def uneven(size):
 
 
 SHARDED = (fsdp2, ep_and_fsdp2, attached_before_both, hybrid)
-# Adapters of PEFT on sharded matrices have no backward pass in PyTorch 2.11: "Attempted to flatten multiple dimensions".
+# In PyTorch 2.11 PEFT's adapters of sharded matrices have no backward pass: "Attempted to flatten multiple dimensions".
 CASES = (
     ep_alone,
     experts_that_are_not_spread,
@@ -322,7 +321,7 @@ def test_without_group_all_is_gathered(many, one):
 
 
 def couplet_of_moved():
-    """The loss of step 0 after the optimizer step of `result`."""
+    """Returns the loss of step 0 after the optimizer step of `result`."""
     model = Model()
     couplet.attach(model, layers_of(model), **SETTINGS).loss().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()

@@ -1,5 +1,5 @@
-"""config.json as Transformers reads it: src/store/hf_keys.def has every key, with the class's defaults; and folders with odd
-keys, tied heads or two models give the logits of Transformers or are refused."""
+"""config.json is read as Transformers reads it. src/store/hf_keys.def has every key, with the class's defaults. Folders
+with odd keys, tied heads or two models give the logits of Transformers or are refused."""
 
 import dataclasses
 import inspect
@@ -79,8 +79,8 @@ def folder(tmp_path):
 
 
 def ours(folder):
-    """The program's logits, and what it says; None: refused."""
-    out = folder.with_suffix(".out")  # not in the model's folder
+    """Returns the program's logits and its messages, or None if it refuses the folder."""
+    out = folder.with_suffix(".out")  # outside of the model's folder
     (folder / "ids").write_text(json.dumps({"input_ids": IDS.tolist()}))
     done = subprocess.run(
         [find_program(), "grad", folder, "--tokens", folder / "ids", "--out", out, "--overwrite"],
@@ -101,7 +101,7 @@ def assert_same(folder, warned):
     assert logits is not None, told
     assert told.count("warning") == bool(warned) and warned in told
     wanted = theirs(folder)
-    assert (logits - wanted).abs().max() <= 1e-5 * wanted.abs().max()  # F32 in another order
+    assert (logits - wanted).abs().max() <= 1e-5 * wanted.abs().max()  # F32 sums in another order
 
 
 def edit(folder, **keys):

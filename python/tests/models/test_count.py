@@ -1,4 +1,4 @@
-"""How often the loss counts: once a step, whatever a loop does with it (docs/pytorch.md, The rule)."""
+"""The loss counts once a step in every training loop (docs/pytorch.md, The rule)."""
 
 import copy
 
@@ -23,7 +23,7 @@ OPTIMIZERS = {
 
 
 class Loop:
-    """Steps of a loop of one's own; `counted` has, of each step, how often the whole gradient of the loss was added."""
+    """A training loop. `counted` has for each step how often the whole gradient of the loss was added."""
 
     def __init__(self, optimizer="SGD", **more):
         self.model, self.counted = Model(), []
@@ -31,7 +31,7 @@ class Loop:
         self.optimizers = OPTIMIZERS[optimizer](self.model)
 
     def note(self):
-        """Gradients are noted, and the weights are moved."""
+        """Appends the factor of the step to `counted`, found by comparing gradients with those of the reference."""
         got = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
         reference = copy.deepcopy(self.model)
         reference.zero_grad(set_to_none=True)
@@ -73,7 +73,7 @@ def test_a_loss_that_was_looked_at_is_not_used_up(optimizer, how):
 
 
 def test_of_several_results_one_counts():
-    """Micro-batches whose forward passes all come before the first backward pass."""
+    """The forward passes of all micro-batches come before the first backward pass."""
     loop = Loop()
     for _ in range(3):
         several = [loop.erc.loss() for _ in range(3)]
@@ -109,7 +109,7 @@ def test_a_skipped_step_does_not_lose_the_next_one(how, is_resumed):
 
 
 def test_gradients_that_are_taken_away_in_each_micro_batch():
-    """As ZeRO 2 does; next_step() says when a step begins, and what has begun so ends so."""
+    """ZeRO 2 takes gradients away. next_step() starts each step, and only next_step() ends it."""
     loop, values = Loop(), []
     for step in range(3):
         loop.erc.next_step(step)
@@ -124,7 +124,7 @@ def test_gradients_that_are_taken_away_in_each_micro_batch():
 @pytest.mark.parametrize("how", ("backward", "loss"))
 @pytest.mark.parametrize("is_told", (False, True))
 def test_gradients_that_are_cleared_in_place(is_told, how):
-    """Once a step all the same; a skipped step, which only next_step() can tell of then, loses the next one."""
+    """The loss still counts once a step. A skipped step, which only next_step() can report here, loses the next one."""
     loop = Loop()
     for step, is_skipped in enumerate((False, True, False, False)):
         if is_told:
@@ -144,7 +144,7 @@ def test_gradients_that_are_cleared_in_place(is_told, how):
 
 @pytest.mark.parametrize("how", ("backward", "loss"))
 def test_a_gradient_scaler_that_skips(how):
-    """Its first scale is too large for a step; it halves it."""
+    """The first scale is too large, so the first step is skipped and the scale is lowered."""
     loop, values = Loop(), []
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=100)
     before = {name: p.clone() for name, p in loop.model.named_parameters()}
@@ -181,7 +181,7 @@ class InPlace(nn.Module):
 
 @pytest.mark.parametrize("by_hook", (False, True))
 def test_a_router_that_is_written_in_its_forward_pass(by_hook):
-    """After the first next_step(), or the first step of an optimizer, what is written to a router ends no step."""
+    """After the first next_step(), or the first step of an optimizer, a write to a router does not end a step."""
     loop = Loop()
     router = InPlace(loop.model.layers[0].router.weight)
     if by_hook:
@@ -201,7 +201,7 @@ def test_a_router_that_is_written_in_its_forward_pass(by_hook):
 
 
 class Fails(torch.autograd.Function):
-    """The identity, whose backward pass fails: in a model, behind the loss in the order of the engine."""
+    """The identity, whose backward pass fails. In a model the engine runs it after the backward pass of the loss."""
 
     @staticmethod
     def forward(ctx, x):
@@ -216,7 +216,7 @@ def test_a_backward_pass_that_fails_uses_nothing_up():
     loop = Loop()
     for fails in (False, True, False, True, False):
         if fails:
-            lm = Fails.apply(sum(p.sum() for p in loop.model.parameters()))  # made first: its backward pass comes last
+            lm = Fails.apply(sum(p.sum() for p in loop.model.parameters()))  # the last backward pass
             with pytest.raises(MemoryError):
                 (0 * lm + loop.erc.loss()).backward()
             loop.model.zero_grad()
@@ -258,7 +258,7 @@ EARLIER = "the model has a coupling loss from an earlier attach, and where both 
 
 
 def test_a_second_attach_is_warned_of():
-    """To the model, to what wraps it and to what is in it; not where the earlier one is garbage in a cycle."""
+    """The second attach is to the model, a wrapper or a part of it. An earlier loss in a garbage cycle is ignored."""
     model = Model()
     erc = couplet.attach(model, pairs_of(model))
     wrapper = nn.Sequential(nn.Identity(), model)
@@ -272,13 +272,13 @@ def test_a_second_attach_is_warned_of():
     erc.own = erc
     del erc
     again = couplet.attach(model, pairs_of(model)[:1])
-    others = couplet.attach(model, pairs_of(model)[1:])  # with a weight of their own
-    copied = copy.deepcopy(again)  # of a model of its own
+    others = couplet.attach(model, pairs_of(model)[1:])  # another layer, with its own weight
+    copied = copy.deepcopy(again)  # the copy has its own model
     assert copied.model is not model and len(others.layers) == 1
 
 
 def in_hooks(loop):
-    """Optimizers that make their steps while gradients are accumulated. Returns the gradients that they had."""
+    """Makes optimizers that step while gradients are accumulated. Returns the gradients that they had."""
     own, had = {p: type(loop.optimizers[0])([p], lr=0.1) for p in loop.model.parameters()}, {}
 
     def step(p):
@@ -349,7 +349,7 @@ def test_gradients_that_are_cleared_before_the_step(optimizer):
 
 @pytest.mark.parametrize("clears", (False, True))
 def test_an_optimizer_of_another_copy(clears):
-    """It has been made of the model, and erc is attached to a copy of it."""
+    """The optimizer belongs to the model, and erc is attached to a copy of the model."""
     loop = Loop("AdamW")
     erc = couplet.attach(copy.deepcopy(loop.model), pairs_of)
 
@@ -369,7 +369,7 @@ def test_an_optimizer_of_another_copy(clears):
 
 
 def test_other_optimizers_are_none_of_its_business():
-    """A second network beside the model, and copies of the parameters in the optimizer (DeepSpeed, Megatron-Core)."""
+    """One optimizer has a second network, and one has copies of the parameters (DeepSpeed, Megatron-Core)."""
     other, loop = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1), Loop()
     told = couplet.attach(copy.deepcopy(loop.model), pairs_of)
     for step in range(6):
@@ -383,7 +383,7 @@ def test_other_optimizers_are_none_of_its_business():
 
 
 def test_a_router_that_is_written_before_a_step_was_seen():
-    """It cannot be told from a step, and counts again: with a warning."""
+    """A write in a forward pass cannot be distinguished from a step, so the loss counts again, with a warning."""
     loop = Loop()
     router = InPlace(loop.model.layers[0].router.weight)
     with pytest.warns(UserWarning, match="call erc.next_step"):
@@ -393,7 +393,7 @@ def test_a_router_that_is_written_before_a_step_was_seen():
 
 
 def test_a_step_that_nobody_sees_is_warned_of():
-    """One by hand, which clears gradients in place."""
+    """The step is made by hand and clears gradients in place."""
     loop = Loop()
     with pytest.warns(
         UserWarning, match="a router or gate has changed, but no optimizer of PyTorch .* call erc.next_step"
@@ -410,7 +410,7 @@ def test_a_step_that_nobody_sees_is_warned_of():
 
 @pytest.mark.parametrize("how", ("LBFGS", "SAM"))
 def test_several_evaluations_a_step(how):
-    """next_step() with one number in front of each: every one has the loss, with the same noise."""
+    """next_step() is called with one number before each evaluation. Each evaluation has the loss, with equal noise."""
     loop = Loop()
     params = list(loop.model.parameters())
     optimizer = torch.optim.LBFGS(params, lr=0.01, max_iter=3) if how == "LBFGS" else loop.optimizers[0]
@@ -436,7 +436,7 @@ def test_several_evaluations_a_step(how):
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
 @pytest.mark.parametrize("how", ("create_graph", "new tensors", "buffers"))
 def test_gradients_that_are_replaced_within_a_step(how):
-    """Behind the last micro-batch the loss counts once; in each of them it counts again, which is warned of."""
+    """After the last micro-batch the loss counts once. In each micro-batch it counts again, with a warning."""
     loop = Loop("AdamW")
 
     def step(is_once):
@@ -468,7 +468,7 @@ def test_gradients_that_are_replaced_within_a_step(how):
 
 
 def test_main_grad_is_no_grad():
-    """As Megatron-Core's optimizer in f32 has it: `.grad` is set for the step."""
+    """Megatron-Core's optimizer in f32 uses main_grad and sets `.grad` for the step."""
     loop = Loop()
     for _ in range(2):
         for p in loop.model.parameters():
@@ -492,7 +492,7 @@ def test_a_result_adds_as_often_as_its_backward_pass_runs():
 
 
 def test_an_interrupt_uses_nothing_up(monkeypatch):
-    """As one of a model's backward pass: gradients are there in part, and are to be cleared."""
+    """An interrupt leaves some gradients, which are to be cleared, as in a model's backward pass."""
     loop, finish = Loop(), _step.Evaluation.finish
     for interrupts in (False, True, False):
         calls = []
@@ -516,7 +516,7 @@ def test_an_interrupt_uses_nothing_up(monkeypatch):
 
 
 def test_its_state_is_the_step():
-    """Saved after any optimizer step, loaded into a new loop: the noise goes on."""
+    """The state is saved after an optimizer step and loaded into a new loop. The noise continues."""
     loop = Loop("AdamW")
     assert loop.erc.state_dict() == {"step": 0}
     for _ in range(3):
@@ -550,7 +550,7 @@ class Config:
 
 @pytest.mark.parametrize("name", ("gate_up_proj", "w13", "linear_fc1", "gate_and_up", "w3w1", "GateUp", "w1"))
 def test_a_parameter_of_gate_and_up_is_refused(name):
-    """By its name; w1 by the width in the config, which is half of its rows."""
+    """Most parameters are refused by their names, and w1 by the width in the config, which is half of its rows."""
     model = nn.Module()
     model.router, model.config = nn.Parameter(torch.randn(n, d)), Config()
     setattr(model, name, nn.Parameter(torch.randn(n, 4, d)))

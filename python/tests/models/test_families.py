@@ -1,5 +1,5 @@
-"""couplet.models._moe_map: the cases of the C reader that a model in memory may have, the checkpoints of tests/golden, and
-the models of Transformers."""
+"""couplet.models._moe_map on three sets: the cases of the C reader that a model in memory may have, the checkpoints of
+tests/golden, and the models of Transformers."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ from test_hf_models import FAMILIES as MORE_MODELS
 
 
 def numbered(name):
-    """The names that {0-5} in a name stands for."""
+    """Returns the names for all numbers of {0-5} in a name."""
     parts = re.split(r"\{(\d+)-(\d+)\}", name)
     ranges = [range(int(a), int(b) + 1) for a, b in zip(parts[1::3], parts[2::3])]
     return [
@@ -29,8 +29,8 @@ def numbered(name):
 
 
 def cases():
-    """(name, config, tensors, map, parts of the error) of each case that a model in memory may be: without metadata
-    of GGUF, quantised tensors and adapters alone."""
+    """Yields (name, config, tensors, map, parts of the error) of each case that a model in memory may be. Cases with
+    metadata of GGUF, quantised tensors or adapters alone are left out."""
     text = (ROOT / "tests/inspect/families/cases.txt").read_text()
     for block in re.sub(r"^#.*\n", "", text, flags=re.M).strip().split("\n\n"):
         lines = block.strip().splitlines()
@@ -60,7 +60,7 @@ def cases():
 
 
 def as_text(found):
-    """The map as cases.txt has it, without counts of layers and biases, which Python does not look for."""
+    """Returns the map in the form of cases.txt, without counts of layers and biases, which Python does not look for."""
     lines = [f"{found.family}{' guess' if found.guess else ''}"]
     for layer in found.layers:
         start = f"{layer.part} {layer.prefix}".strip()

@@ -1,5 +1,4 @@
-"""A model sharded by FSDP (fully_shard, and FSDP1) or copied (DDP) over two processes: loss and gradients
-are those of one."""
+"""A model sharded by FSDP (fully_shard, and FSDP1) or copied (DDP) over two processes gives one process's results."""
 
 import contextlib
 
@@ -27,7 +26,7 @@ def trained(model):
 
 
 def again(model, erc):
-    """Two losses after an optimizer step: that it was seen, and that the second is a zero."""
+    """Returns two losses after an optimizer step. The first shows that the step was noticed, and the second is zero."""
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     whole = FSDP.summon_full_params(model, with_grads=True) if isinstance(model, FSDP) else contextlib.nullcontext()
     with whole:
@@ -54,8 +53,8 @@ def fully_shard(mesh):
 
 
 def attached_before(mesh):
-    """As torchtitan does it: attached to an empty model, then sharded, then filled; and the root's own group
-    shows whole parameters when the loss is evaluated."""
+    """Attaches to an empty model, then shards and fills it, as torchtitan does. The root's own group has whole
+    parameters when the loss is evaluated."""
     with torch.device("meta"):
         model = tiny()
     erc = couplet.hf.attach(model, weight=3.0)
@@ -68,13 +67,13 @@ def attached_before(mesh):
         for name, b in model.named_buffers():
             b.copy_(tiny().get_buffer(name))
     loss = model(input_ids=IDS, labels=IDS).loss + erc.loss()
-    assert not hasattr(model.model.layers[0].mlp.gate.weight, "full_tensor")  # else nothing is tried here
+    assert not hasattr(model.model.layers[0].mlp.gate.weight, "full_tensor")  # otherwise this case is not tested
     loss.backward()
     return loss.detach(), grads_of(model), again(model, erc)
 
 
 def in_a_loop_of_ones_own(mesh):
-    """`couplet.erc_loss` on full_tensor(), as docs/pytorch/sharding.md has it."""
+    """Calls `couplet.erc_loss` on full_tensor(), as in docs/pytorch/sharding.md."""
     model = sharded(mesh)
     loss = model(input_ids=IDS, labels=IDS).loss
     for number, layer in enumerate(model.model.layers):
@@ -90,7 +89,7 @@ def in_a_loop_of_ones_own(mesh):
 
 
 def fsdp1(mesh):
-    """A backward pass of its own, inside summon_full_params, after that of the model."""
+    """Makes a separate backward pass, inside summon_full_params, after that of the model."""
     whole = tiny()
     erc = couplet.hf.attach(whole, weight=3.0)
     model = FSDP(
@@ -111,7 +110,7 @@ def fsdp1(mesh):
 
 
 def replicas(mesh):
-    """DistributedDataParallel, whose gradients are a mean: attached to the wrapped model."""
+    """Attaches to a model wrapped by DistributedDataParallel, whose gradients are a mean."""
     model = torch.nn.parallel.DistributedDataParallel(tiny())
     loss, erc = trained(model)
     grads = {name: p.grad.clone() for name, p in model.module.named_parameters()}
@@ -139,12 +138,12 @@ def test_two_processes_are_one(two, case):
     close(loss, want, 1e-6)
     for name, p in model.named_parameters():
         close(grads[name], p.grad, 1e-5, name)
-    assert after[0] > 0 and after[1] == 0  # the step was seen by the shards' version counters
+    assert after[0] > 0 and after[1] == 0  # the shards' version counters showed the step
 
 
 @needs_fully_shard
 def test_shards_that_move_no_version_counter():
-    """There is a warning, and no loss: a process whose shard is empty would not take part."""
+    """A warning is given, and no loss: a process with an empty shard would not take part."""
     with group_of_one():
         model = sharded(torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
         _, erc = trained(model)

@@ -1,5 +1,5 @@
-"""Models of Transformers: routers and gates found, the loss once a step, its weight under gradient
-accumulation, figures as the program has them. Models are random and tiny; nothing is downloaded."""
+"""Models of Transformers: routers and gates are found, the loss counts once a step, its weight is right under gradient
+accumulation, and figures equal the program's. Models are random and tiny. Nothing is downloaded."""
 
 import copy
 import json
@@ -49,7 +49,7 @@ def tiny(kind="olmoe", **more):
 
 
 def names_of(model):
-    """For each layer the name of the router, and of the fused gates or of each expert's gate."""
+    """Returns for each layer the name of the router, and of the fused gates or of each expert's gate."""
     names = [name for name, _ in model.named_parameters()]
     for l in range(2):
         moe = rf"model\.layers\.{l}\.(mlp|block_sparse_moe)\."
@@ -61,13 +61,13 @@ def names_of(model):
 
 
 def gates_of(moe):
-    """A view of each expert's gate [D, d]."""
+    """Returns a view of each expert's gate [D, d]."""
     D = SHAPE["intermediate_size"]
     return list(moe.experts.gate_up_proj[:, :D]) if FUSED else [expert.gate_proj.weight for expert in moe.experts]
 
 
 def by_hand(model, reduction="mean", **settings):
-    """The same loss from parameters by name."""
+    """Returns the loss computed from parameters by name."""
     p = dict(model.named_parameters())
     each = [
         couplet.erc_loss(p[router], p[gates[0]], gate_half="first", layer=l, **settings)
@@ -131,7 +131,7 @@ def test_square_gates_lie_as_the_down_projection_does(columns, version):
 
 
 def is_evaluated(loss):
-    """Not the zero of a step that has had its loss: that has a gradient, too, but comes from nothing."""
+    """Returns whether the loss was evaluated. The zero of a step that has had its loss has no grad_fn."""
     return loss.grad_fn is not None
 
 
@@ -233,7 +233,7 @@ def trainer_of(model, folder, accumulation, steps=1):
 @pytest.mark.parametrize("accumulation", (1, 3))
 @pytest.mark.parametrize("scaled", (None, False) if hasattr(Trainer, "loss_is_scaled_for_ga") else (None,))
 def test_trainer_gives_the_whole_coefficient(tmp_path, accumulation, scaled):
-    """After one step of SGD the weights differ from those without by -lr times the gradient."""
+    """After one step of SGD the weights differ from weights trained without the loss by -lr times the gradient."""
     start, moved = tiny(), []
     by_hand(start, weight=100.0, seed=3).backward()
     for weight in (0.0, 100.0):
@@ -272,7 +272,7 @@ def test_trainer_logs(tmp_path):
 
 
 def learns(model, erc, **settings):
-    """The gradients of router and gates are those of the same loss by hand."""
+    """Checks that the gradients of router and gates equal those of the loss computed by hand."""
     model.zero_grad(set_to_none=True)
     loss = erc.loss()
     loss.backward()
@@ -353,7 +353,7 @@ def test_figures_are_those_of_the_program(tmp_path):
     with torch.no_grad():
         for layer in model.model.layers:
             layer.mlp.gate.weight += layer.mlp.gate.weight[0].clone()  # raw and centred rows differ
-    listed = set(_figures.ALL_NAMES) - {"proxy_route_top1", "proxy_route_topk"}  # without noise there
+    listed = set(_figures.ALL_NAMES) - {"proxy_route_top1", "proxy_route_topk"}  # figures that exist without noise
     erc = couplet.hf.attach(model)
     figures = {**erc.figures(per_layer=True), **erc.figures(per_layer=True, figures=_figures.EXPENSIVE)}
     model.save_pretrained(tmp_path / "model")
@@ -377,7 +377,7 @@ def test_figures_are_those_of_the_program(tmp_path):
             "row_route_top1": layer["home"]["top1"],
             "row_route_topk": layer["home"]["topk"],
         }
-        if "centred_m_diagonal" in layer.get("figures", {}):  # a program with them
+        if "centred_m_diagonal" in layer.get("figures", {}):  # newer programs have the figures of centred rows
             pairs["erc_centred"] = layer["centred"]["erc"]["1"]
             pairs.update({name: value for name, value in layer["figures"].items() if name in listed})
             assert len(pairs) >= 40
@@ -461,7 +461,7 @@ def test_the_old_name_of_reduction():
 
 
 class Quantised:
-    """A config's part."""
+    """The part of a config that names the quantisation."""
 
     def to_dict(self):
         return {"quant_method": "bitsandbytes", "load_in_4bit": True}
@@ -469,7 +469,7 @@ class Quantised:
 
 @pytest.mark.parametrize("where", ("experts", "attention", "nowhere"))
 def test_quantised_models(where):
-    """A parameter in memory shows its own dtype. Experts of a quantised model may be used if they are not quantised."""
+    """A parameter in memory has its own dtype. Experts of a quantised model may be used if they are not quantised."""
     model = tiny()
     model.config.quantization_config = Quantised()
     for name, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""What erc.figures() says, against the definitions written out; test_hf.py has them against the program."""
+"""Compares erc.figures() with the definitions written out. test_hf.py compares it with the program."""
 
 import re
 
@@ -13,7 +13,7 @@ from test_hf import gates_of, tiny  # noqa: E402
 
 
 def different_layers():
-    """The second layer is coupled, the first is not: figures differ."""
+    """Returns a model whose second layer is coupled and whose first is not, so that figures differ."""
     model = tiny()
     with torch.no_grad():
         for layer in model.model.layers:
@@ -34,7 +34,7 @@ def matrices(model, number):
 
 
 def shares(M, alpha):
-    """Of the pairs i != j, those that pull against their row's diagonal, and their column's."""
+    """Returns the shares of pairs i != j with an active hinge, against the row's diagonal and against the column's."""
     off, own = ~torch.eye(len(M), dtype=torch.bool), alpha * M.diagonal()
     return [(M >= own[:, None])[off].double().mean().item(), (M >= own[None, :])[off].double().mean().item()]
 
@@ -49,7 +49,7 @@ def test_hinges():
 
 
 def test_over_layers():
-    """Extremes of all layers, means of the others."""
+    """Figures over all layers are extremes for some names, and means for the others."""
     f = couplet.hf.attach(different_layers()).figures(per_layer=True)
     for name, over in {
         "alpha_min": max,
@@ -75,7 +75,7 @@ def test_home_is_of_proxies_with_this_steps_noise():
         home = ((R * delta) @ R.T).argmax(1) == torch.arange(8)
         homes.append(home.double().mean().item())
         assert f[f"proxy_route_top1/{number}"] == pytest.approx(homes[-1])
-    assert min(homes) < min(f["row_route_top1/0"], f["row_route_top1/1"])  # else nothing was seen
+    assert min(homes) < min(f["row_route_top1/0"], f["row_route_top1/1"])  # otherwise the test shows nothing
 
 
 @pytest.mark.parametrize("reduction", ("mean", "sum"))
@@ -97,7 +97,7 @@ def test_autocast_changes_nothing():
 
 
 def names_of_the_program():
-    """New name -> old name of src/tensor/coupling_figures.def, and those that are given of centred rows."""
+    """Returns new name -> old name of src/tensor/coupling_figures.def, and the names that centred rows have too."""
     rows = re.findall(
         r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)", (ROOT / "src/tensor/coupling_figures.def").read_text(), re.M
     )
@@ -109,5 +109,5 @@ def test_names_are_those_of_the_program():
     listed, centred = names_of_the_program()
     given = {name.split("/")[0] for name in couplet.hf.attach(different_layers()).figures(per_layer=True)}
     theirs = {*listed, *(f"centred_{name}" for name in centred)}
-    assert given - theirs == {"erc_clean", "erc_centred"}  # losses, which have members of their own
+    assert given - theirs == {"erc_clean", "erc_centred"}  # losses, which have their own members
     assert theirs - given <= set(_figures.EXPENSIVE)

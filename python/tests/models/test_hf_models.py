@@ -1,5 +1,5 @@
-"""Models of Transformers, family by family: the loss and its gradients are those of the paper's
-pseudo-code on the parameters that the model's own code uses."""
+"""Models of Transformers, family by family: the loss and its gradients equal those of the paper's pseudo-code on the
+parameters that the model's own code uses."""
 
 import couplet
 import pytest
@@ -35,8 +35,8 @@ LONGCAT = dict(
     qk_nope_head_dim=4,
     v_head_dim=8,
 )
-# Model and config, its settings, names of router and gates after "model.layers.0.", and how the gates
-# [n, D, d] are taken from the latter by the model's code.
+# Model and config, its settings, names of router and gates after "model.layers.0.", and the function that takes the
+# gates [n, D, d] from the parameter as the model's code does.
 FAMILIES = {
     "gpt-oss": (
         "GptOssForCausalLM",
@@ -64,14 +64,14 @@ FAMILIES = {
     "longcat-flash": (
         "LongcatFlashForCausalLM",
         "LongcatFlashConfig",
-        LONGCAT,  # two experts do nothing
+        LONGCAT,  # two experts compute nothing
         "mlp.router.classifier.weight",
         "mlp.experts.gate_up_proj",
         lambda t: t[:8, :24],
     ),
     "granite-hybrid": (
         "GraniteMoeHybridForCausalLM",
-        "GraniteMoeHybridConfig",  # infinity in its config
+        "GraniteMoeHybridConfig",  # the config contains infinity
         dict(
             SHAPE,
             num_local_experts=8,
@@ -88,7 +88,7 @@ FAMILIES = {
         lambda t: t[:, :24],
     ),
 }
-# What Transformers 4 has instead; {e} an expert.
+# The names in Transformers 4; {e} is an expert.
 BEFORE_5 = {
     "longcat-flash": ("mlp.router.classifier.weight", "mlp.experts.{e}.gate_proj.weight", lambda t: t),
     "granite-hybrid": (
@@ -129,7 +129,7 @@ def test_family(family):
 
 
 def test_router_stored_transposed():
-    """As ERNIE 4.5 VL has it: [d, n]."""
+    """ERNIE 4.5 VL stores its router as [d, n]."""
     gates = [f"model.layers.0.mlp.experts.{e}.gate_proj.weight" for e in range(4)]
     model = InMemory("ernie4_5_moe_vl", {"model.layers.0.mlp.gate.weight": (6, 4), **dict.fromkeys(gates, (5, 6))})
     loss = couplet.hf.attach(model, noise="none").loss()
@@ -149,7 +149,7 @@ def test_numbers_that_json_has_not(number):
 
 @needs_fused
 def test_whole_gates_are_not_sliced():
-    """A slice's backward pass would make a second gradient as large."""
+    """A slice's backward pass would allocate a second gradient of the full size."""
     from couplet.models._weights import as_weight
 
     model = tiny()

@@ -1,5 +1,4 @@
-"""The loss inside a Trainer's steps: the gradient of every step has the whole coefficient, whatever the
-Trainer divides by."""
+"""The loss inside a Trainer's steps: every step's gradient has the whole coefficient, however the Trainer divides."""
 
 import warnings
 
@@ -15,7 +14,7 @@ WEIGHT = 7.0
 
 
 class Nothing(transformers.Trainer):
-    """A loss of its own that is 0: what gradients there are come from the coupling."""
+    """A Trainer whose own loss is 0, so that all gradients come from the coupling loss."""
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         outputs = model(**inputs)
@@ -24,7 +23,7 @@ class Nothing(transformers.Trainer):
 
 
 class Check(transformers.TrainerCallback):
-    """Before an optimizer's step: the gradients are those of the whole loss by hand."""
+    """Checks before an optimizer's step that the gradients are those of the whole loss computed by hand."""
 
     def __init__(self, model):
         self.model, self.steps = model, 0
@@ -55,13 +54,13 @@ def trainer_of(kind, model, folder, check, accumulation=3):
 @pytest.mark.parametrize("in_parameters", (True, False))
 @pytest.mark.parametrize("kind", ("function", "divides by all tokens", "divides by micro-batches"))
 def test_every_step_has_the_whole_coefficient(kind, in_parameters, tmp_path, monkeypatch):
-    """Five micro-batches an epoch, three a step: the second step of each epoch has two."""
+    """An epoch has five micro-batches and a step three, so the second step of each epoch has two."""
     model = tiny()
     check = Check(model)
     monkeypatch.setattr(couplet.hf, "_has_gradients_in_parameters", lambda trainer: in_parameters)
     trainer = trainer_of(kind, model, tmp_path, check)
     if kind == "function":
-        trainer.model_accepts_loss_kwargs = False  # the function alone tells that it divides
+        trainer.model_accepts_loss_kwargs = False  # only the function shows that it divides
     couplet.hf.attach(model, weight=WEIGHT, seed=3).join(trainer)
     trainer.train()
     assert check.steps == 4
@@ -69,7 +68,7 @@ def test_every_step_has_the_whole_coefficient(kind, in_parameters, tmp_path, mon
 
 @pytest.mark.parametrize("accumulation", (1, 3))
 def test_no_gradient_waits_while_activations_are_there(accumulation, tmp_path):
-    """Gradients of routers and gates are made behind a step's last backward pass."""
+    """Gradients of routers and gates are made after a step's last backward pass."""
     model, seen = tiny(), []
     check = Check(model)
     trainer = trainer_of("function", model, tmp_path, check, accumulation)
@@ -82,7 +81,7 @@ def test_no_gradient_waits_while_activations_are_there(accumulation, tmp_path):
 
 @pytest.mark.parametrize("is_named", (True, False))
 def test_an_optimizer_inside_the_backward_pass(is_named, tmp_path):
-    """As the Trainer makes it for optim="galore_adamw_layerwise"; of one by hand there is a warning."""
+    """The Trainer makes such an optimizer for optim="galore_adamw_layerwise". One made by hand gives a warning."""
     from transformers.trainer_pt_utils import LayerWiseDummyOptimizer
 
     model, had = tiny(), []
@@ -139,7 +138,7 @@ def test_a_trainer_of_another_model_is_refused(tmp_path):
 
 
 def test_where_gradients_are_not_in_parameters(tmp_path):
-    """DeepSpeed, FSDP1: the loss is added to the Trainer's."""
+    """With DeepSpeed and FSDP1 the loss is added to the Trainer's."""
     model = tiny()
     trainer = trainer_of("divides by all tokens", model, tmp_path, Check(model), 1)
     trainer.is_deepspeed_enabled = True
