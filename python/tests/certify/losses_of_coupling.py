@@ -1,4 +1,4 @@
-"""Coupling losses as people write them: right ones, and one with each fault of docs/certify.md under its key."""
+"""Coupling losses as users write them: right ones, and one with each fault of docs/certify.md under its key."""
 
 import couplet
 import torch
@@ -22,7 +22,7 @@ def mean_hinge(M, alpha, weight, row=True, column=True, sign=1, diagonal=False, 
     return weight * hinges.sum() / len(M) ** 2
 
 
-# ---- right ones ----
+# ---- right losses ----
 
 
 def right(router, w_gate, delta, alpha, weight, **fault):
@@ -54,7 +54,7 @@ def fused(R, gate_up_proj, delta, alpha, weight):
     return couplet.erc_loss(R, gate_up_proj, gate_half="first", delta=delta, alpha=alpha, weight=weight)
 
 
-def papers(r, gate, noise, a, w):  # no name that is known: by position
+def papers(r, gate, noise, a, w):  # all names are unknown, so arguments are passed by position
     return erc_loss(r, gate, alpha=a, weight=w, delta=noise)
 
 
@@ -65,7 +65,7 @@ def by_position(router, w_gate, delta=None, eps=1e-3, alpha=1.0, weight=1.0, /):
 RIGHT = (right, right_with_M, right_expert_by_expert, right_with_its_own_noise, ours, fused, papers, by_position)
 
 
-# ---- right ones that leave something to the caller ----
+# ---- right losses that leave an input to the caller ----
 
 
 def without_weight(router, w_gate, delta, alpha):
@@ -85,7 +85,7 @@ module = Module()
 
 
 def draws_and_keeps(router, w_gate, alpha, weight):
-    """The noise is drawn anew in each call, and not returned."""
+    """Draws new noise in each call, and does not return it."""
     delta = 1 + eps_of(router.detach())[:, None] * (2 * torch.rand_like(router) - 1)
     return erc_loss(router, w_gate, alpha=alpha, weight=weight, delta=delta)
 

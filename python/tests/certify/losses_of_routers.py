@@ -1,4 +1,4 @@
-"""Losses of routers as people write them, right and wrong ones. styles/ has more that are right."""
+"""Losses of routers as users write them, right and wrong. styles/ has more right ones."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 
 def mixtral(gate_logits, num_experts, top_k=2, attention_mask=None):
-    """All layers' tokens in one, one-hot masks [tokens, K, n]."""
+    """Returns one loss of all layers' tokens, by one-hot masks [tokens, K, n]."""
     p = torch.cat(list(gate_logits)).softmax(-1)
     chosen = F.one_hot(p.topk(top_k).indices, num_experts).to(p.dtype)
     if attention_mask is None:
@@ -18,7 +18,7 @@ def mixtral(gate_logits, num_experts, top_k=2, attention_mask=None):
 
 
 def one_layer(logits, top_k):
-    """Counts by scatter."""
+    """Returns the loss of one layer, by counts from scatter_add."""
     p = logits.softmax(-1)
     counts = torch.zeros(p.shape[-1], dtype=p.dtype).scatter_add(
         0, p.topk(top_k).indices.flatten(), torch.ones(p.shape[0] * top_k, dtype=p.dtype)
@@ -27,7 +27,7 @@ def one_layer(logits, top_k):
 
 
 def olmoe(router_logits, top_k, coefficient):
-    """In float32, by bincount, layers averaged."""
+    """Returns the mean over layers, in float32, by counts from bincount."""
     total = 0
     for logits in router_logits:
         p = logits.float().softmax(-1)
@@ -41,7 +41,7 @@ def softmax_twice(router_logits, top_k, coefficient):
 
 
 def chosen_first(logits, top_k):
-    """The softmax of the K largest."""
+    """Returns a wrong loss, whose scores are the softmax of the K largest logits."""
     values, indices = logits.topk(top_k)
     p = torch.zeros_like(logits).scatter(1, indices, values.softmax(-1))
     return logits.shape[-1] * (F.one_hot(indices, logits.shape[-1]).sum(1).float().mean(0) / top_k * p.mean(0)).sum()
@@ -57,7 +57,7 @@ def with_epsilon(router_logits, top_k, coefficient):
     return coefficient * total
 
 
-# ---- others ----
+# ---- other rules ----
 
 
 def z(logits):
@@ -69,7 +69,7 @@ def z_not_squared(logits):
 
 
 def update_bias(counts, bias, rate):
-    """In place."""
+    """Updates the bias in place."""
     load = counts.sum(0).float()
     bias.add_(rate * torch.sign(load.mean() - load))
 
@@ -85,7 +85,7 @@ def update_one_micro_batch(counts, bias, rate):
 
 
 def gate(logits, bias, top_k, scale):
-    """Weights [T,K] and indices."""
+    """Returns weights [T,K] and indices."""
     scores = logits.sigmoid()
     indices = (scores + bias).topk(top_k).indices
     weights = scores.gather(1, indices)

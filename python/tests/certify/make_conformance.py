@@ -1,5 +1,5 @@
-"""The folder conformance/: inputs with what each kind of loss gives for them, dumps of public implementations that are
-wrong, and the verdicts on all of them.
+"""Makes the folder conformance/: inputs with the outputs of each kind of loss, dumps of public implementations that are
+wrong, and the verdicts on all dumps.
 
     python tests/certify/make_conformance.py FOLDER"""
 
@@ -22,7 +22,7 @@ THEIRS = {ours: theirs for theirs, ours in PAPER.items()}  # names of the coupli
 
 
 def write(path, dump, kind):
-    """A dump file."""
+    """Writes a dump file."""
     tensors = {}
     for name, value in {**dump.x.values, **dump.got}.items():
         if value is not None and name != "twins":
@@ -32,7 +32,7 @@ def write(path, dump, kind):
 
 
 def right(kind):
-    """Dumps of its inputs with what its reference gives, computed in f64 and rounded to f32."""
+    """Yields dumps of the kind's inputs with the outputs of the reference, computed in f64 and rounded to f32."""
     for name, x in kind.cases(0, 0).items():
         x = x.to(torch.float32)
         x = x.but(w_up=None) if kind.name == "erc" else x
@@ -41,7 +41,7 @@ def right(kind):
 
 
 def files():
-    """(name, dump, kind, where it comes from)"""
+    """Yields (name, dump, kind, source)."""
     for name, kind in KINDS.items():
         for dump in right(kind):
             yield f"{name}.{dump.name}", dump, kind, ABOUT[name]["source"].partition(": [certify.md]")[0]
@@ -54,7 +54,7 @@ def files():
 
 
 def make(folder):
-    """Files that are small; of a public implementation one, the first that is not right."""
+    """Writes small files. Of each public implementation only the first dump that is not right is written."""
     folder.mkdir(parents=True, exist_ok=True)
     expected, done = [], set()
     for name, dump, kind, source in files():

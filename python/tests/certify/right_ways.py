@@ -1,5 +1,5 @@
-"""Right implementations of the kinds of couplet.certify, each written in several ways: orders of summation, one-hot or
-scatter, chunks, one product for all. And random inputs for them."""
+"""Right implementations of the kinds of couplet.certify, each written in several ways (orders of summation, one-hot or
+scatter, chunks, one product for all), and random inputs for them."""
 
 import functools
 import random
@@ -39,7 +39,7 @@ LAYERS = {"switch": "sum", "deepseek": "sum", "mixtral": "joined", "olmoe": "mea
 
 
 def balance(kind, x, way):
-    """The loss of a kind of load balancing."""
+    """Returns the loss of a kind of load balancing."""
     softmax, count, total = way
     word = kind.name.rpartition("-")[2]
     z = x.logits
@@ -268,12 +268,12 @@ def random_logits(r, g, n, K):
         x = x.but(micro_batches=A, sequences=A)
     if T >= 24 and r.random() < 0.5:
         mask = torch.rand(T, generator=g) < 0.7
-        mask[:: max(1, T // A)] = True  # no part is empty
+        mask[:: max(1, T // A)] = True  # every part has a token
         x = x.but(mask=mask)
     return x
 
 
-# The start of a kind's name, a function of (kind, case, way), its ways, and random inputs.
+# the start of a kind's name, a function of (kind, case, way), its ways, and the function that draws random inputs
 WAYS = (
     ("load-balancing", balance, [(a, COUNTS[k % len(COUNTS)], SUMS[k]) for k, a in enumerate(SOFTMAX)], random_logits),
     ("z-loss", z_loss, LSE, random_logits),
@@ -288,8 +288,8 @@ WAYS = (
 
 
 def of(kind):
-    """Returns functions of (kind, case) that give the loss, or the outputs of a rule; and a function of a seed that
-    gives random inputs of any shape: with ties, one expert, K = n, one token, padding."""
+    """Returns functions of (kind, case) that give the loss or the outputs of a rule, and a function from a seed to
+    random inputs of any shape (ties, one expert, K = n, one token, padding)."""
     _, function, ways, inputs = next(row for row in WAYS if kind.name.startswith(row[0]))
 
     def random_case(seed):

@@ -1,4 +1,4 @@
-"""Dump files of couplet.certify: written, read, judged; damaged ones are refused with a sentence."""
+"""Dump files of couplet.certify are written, read and judged. Damaged files are refused with a sentence."""
 
 import json
 import pathlib
@@ -33,7 +33,7 @@ def path(tmp_path):
 
 
 def verdict_on(capsys, path, code, *words):
-    """Returns what the command says of a dump. It ends with the code, and without a traceback."""
+    """Returns the command's output for a dump. Checks that it ends with this code, and without a traceback."""
     assert command.main([str(path), *words]) == code
     said = capsys.readouterr()
     assert "Traceback" not in said.err
@@ -55,7 +55,7 @@ def test_what_is_written_is_read(name, path, capsys):
 
 
 def test_without_version_kind_and_check_sum(path, capsys):
-    """As another program may write it: of one layer, float32 alone, no metadata."""
+    """Another program may write such a file: one layer, float32 alone, and no metadata."""
     dump = one_of("load-balancing-olmoe", "many-tokens")
     tensors = {
         "logits": dump.x.logits[0],
@@ -148,7 +148,7 @@ def test_what_does_not_fit_together(change, sentence, path, capsys):
 
 
 def changed(tensors, change):
-    """Returns the tensors of a dump with others in their place. None takes one away."""
+    """Returns the tensors of a dump with changes. A change to None removes a tensor."""
     return {name: value for name, value in {**tensors, **change}.items() if value is not None}
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_is_not_there(name, why, tmp_path, capsys):
 
 
 def test_several_dumps(tmp_path, capsys):
-    """A line each; the exit code is 1 if one is wrong, else 2 if one is not judged."""
+    """Each dump has one line. The exit code is 1 if one is wrong, and otherwise 2 if one is not judged."""
     dump, erc = one_of("z-loss"), load_file(FOLDER / "erc.few-active.safetensors")
     right, wrong, coupling, none = (
         str(tmp_path / f"{name}.safetensors") for name in ("right", "wrong", "coupling", "none")
@@ -238,7 +238,7 @@ WHOLE = {
 
 
 def coupling(**faults):
-    """The tensors of a dump."""
+    """Returns the tensors of a dump."""
     x = Case(router=WHOLE["R"], w_gate=WHOLE["W_g"], w_up=WHOLE["W_p"], delta=WHOLE["delta"])
     x = x.but(alpha=0.8, coefficient=0.5, layers=4)
     out = outputs(KINDS["erc"], x, lambda key: faults.get(key, False))
@@ -293,6 +293,6 @@ def test_cut_files(path, capsys):
 
 
 def test_too_many_experts(path, capsys):
-    """20,000 experts of width 1 are a small file, and 12 GB to judge."""
+    """20,000 experts of width 1 make a small file, and judging it would take 12 GB."""
     save_file({"R": torch.ones(20000, 1), "W_g": torch.ones(20000, 300, 1), "loss": torch.zeros(())}, path)
     assert "judging 20000 experts of width 300 needs " in verdict_on(capsys, path, 2)

@@ -1,4 +1,4 @@
-"""couplet.certify: kinds, their faults, and the verdict on right and wrong implementations of them."""
+"""couplet.certify: kinds, their faults, and the verdicts on right and wrong implementations."""
 
 import itertools
 import json
@@ -47,7 +47,7 @@ def keys(verdict):
 
 
 def expect_faults(function, kind, want, **settings):
-    """The verdict has these faults, by key. Without a fault the function is wrong in a way that is not listed."""
+    """Checks that the verdict has these faults, by key. An empty list means wrong in a way that is not listed."""
     verdict = certify.certify(function, kind, **settings)
     assert keys(verdict) == want and verdict.exit_code == 1, (want, certify.sentence(verdict))
     return verdict
@@ -58,7 +58,7 @@ def expect_faults(function, kind, want, **settings):
 def test_the_reference_is_right(name, dtype):
     verdict = judge(KINDS[name], dumps_of(KINDS[name], None, dtype))
     assert (verdict.state, verdict.exit_code) == ("right", 0), certify.sentence(verdict)
-    if dtype is not torch.bfloat16:  # a fault is idle without ranks or micro-batches
+    if dtype is not torch.bfloat16:  # without ranks or micro-batches some faults change nothing
         idle = ("steps", "ranks", "layers_sum", "layers_twice")
         assert all(any(word in fault.key for word in idle) for fault in verdict.untold), verdict.untold
 
@@ -75,7 +75,7 @@ def test_every_fault_is_named(name):
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "erc"])
 def test_right_ones_in_other_words(name):
-    """Each way of right_ways.py, on random inputs too: ties, one expert, K = n, one token."""
+    """Tests each way of right_ways.py, on random inputs too: ties, one expert, K = n, one token."""
     kind = KINDS[name]
     ways, random_case = right_ways.of(kind)
     cases = {**kind.cases(2, 0), **{f"seed {seed}": random_case(seed) for seed in range(6)}}
@@ -95,7 +95,7 @@ SMALL = {"olmoe": "padding_in_f groups_joined f_straight_through", "deepseek": "
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_faults_in_bf16(name):
-    """They move a gradient by less than rounding may."""
+    """These faults change a gradient by less than rounding may."""
     kind, g = KINDS[f"load-balancing-{name}"], generator(0)
     x = Case(logits=torch.randn(2, 2048, 16, generator=g), top_k=4, mask=torch.rand(2048, generator=g) > 0.1)
     x = x.but(coefficient=0.01, micro_batches=4, sequences=4)
@@ -135,7 +135,7 @@ def test_coupling_losses_with_each_fault(dtype):
 
 @pytest.mark.parametrize("rank", (0, 1))
 def test_hinges_at_their_bound_are_a_convention(rank):
-    """Equal experts, as after upcycling: torch.clamp passes no gradient at a tie, the reference does."""
+    """Experts are equal, as after upcycling. torch.clamp passes no gradient at a tie, and the reference passes it."""
     g = generator(rank)
     x = Case(router=torch.randn(4, 6, generator=g), w_gate=torch.randn(1, 5, 6, generator=g).expand(4, 5, 6), alpha=1.0)
     R, W = x.router.clone().requires_grad_(), x.w_gate.clone().requires_grad_()
@@ -165,12 +165,12 @@ def z_of_kept(logits, keep):
         (lambda logits, key_padding_mask: z_of_kept(logits, ~key_padding_mask), "key_padding_mask is True at padding"),
         (lambda logits, padding_mask: z_of_kept(logits, padding_mask), "padding_mask is True at tokens that count"),
         (lambda logits, mask: z_of_kept(logits, mask), "mask is True at tokens that count"),
-        # The mask holds numbers: bools cannot be subtracted.
+        # The mask has numbers, because bools cannot be subtracted.
         (lambda logits, padding_mask: z_of_kept(logits, 1 - padding_mask), "padding_mask is True at padding"),
     ),
 )
 def test_a_mask_of_either_polarity(loss, found):
-    """The verdict says which polarity it found."""
+    """The verdict names the polarity of the mask."""
     verdict = certify.certify(loss, "z-loss")
     assert verdict.state == "right" and verdict.mask == found and found in certify.sentence(verdict)
 
@@ -202,11 +202,11 @@ def test_a_refusal_has_a_wrapper_that_can_be_judged():
     certify.assert_right(made["wrapped"], "load-balancing-olmoe")
 
 
-# ---- what is not right ----
+# ---- wrong losses ----
 
 
 def test_what_no_list_has():
-    """Where it is right, and the first numbers where it is not."""
+    """The sentence names the inputs on which the loss is right, and the first number that differs on the others."""
 
     def loss(logits, mask=None):
         return others.z(logits) if mask is None else z_of_kept(logits, mask) + 0.5
@@ -221,7 +221,7 @@ def test_what_no_list_has():
 
 
 def test_only_ties_are_wrong():
-    """Experts that tie with the K-th are all counted."""
+    """The loss counts all experts that tie with the K-th."""
 
     def loss(gate_logits, num_experts, top_k):
         p = torch.cat(list(gate_logits)).softmax(-1)
@@ -243,7 +243,7 @@ def test_a_factor(factor):
 
 
 def of_kept(logits, top_k, coefficient, kept):
-    """Counts the tokens that are kept. On inputs where nothing is dropped these are all."""
+    """Returns a loss that counts the tokens that are kept. On inputs without dropped tokens it counts all."""
     return coefficient * logits.shape[1] * (kept.double().mean(0) / top_k * logits.softmax(-1).mean(0)).sum()
 
 
@@ -311,7 +311,7 @@ def test_no_other_small_error_has_that_name():
 
 
 def test_rounding_does_not_explain_everything():
-    """A gradient that nearly cancels, moved by a share of its norm."""
+    """A gradient that nearly cancels is changed by a share of its norm."""
     kind, g = KINDS["load-balancing-olmoe"], generator(0)
     x = Case(logits=balance.logits(g, 1, 512, 16), top_k=8, coefficient=0.01)
     for dtype, share, state in ((torch.float32, 0.003, "unknown"), (torch.bfloat16, 0.03, "right")):
@@ -324,7 +324,7 @@ def test_rounding_does_not_explain_everything():
 
 
 def test_rounding_that_explains_too_much():
-    """The gradient of twelve tokens whose experts are nearly equal, in bf16."""
+    """The gradient is of twelve tokens whose experts are nearly equal, in bf16."""
     kind, g = KINDS["z-loss"], generator(0)
     x = Case(logits=torch.randn(1, 12, 16, generator=g) * 1e-3 - torch.tensor(16.0).log(), coefficient=0.01)
     x = x.to(torch.bfloat16)
@@ -335,13 +335,13 @@ def test_rounding_that_explains_too_much():
 
 
 def test_a_bias_moves_by_less_than_bf16_rounds():
-    """An update has no products: what moves a bias by a hundredth of its size is no rounding."""
+    """An update has no products, so a change of a bias by a hundredth of its size is not rounding."""
     kind = KINDS["bias-update-sign"]
     for rate in (1e-3, 1e-5):
         x = Case(counts=torch.tensor([[3, 8, 1, 4]]), bias=torch.tensor([0.3, -0.2, 0.1, 0.4]), rate=rate)
         right = outputs(kind, x)["bias_after"]
         assert judge(kind, [Dump("one", x, {"bias_after": right.float()})]).state == "right"
-        other = x.bias + rate * torch.tensor([1.0, 1.0, 1.0, -1.0])  # the busiest is not lowered
+        other = x.bias + rate * torch.tensor([1.0, 1.0, 1.0, -1.0])  # the bias of the busiest expert is not lowered
         assert judge(kind, [Dump("one", x, {"bias_after": other})]).exit_code, rate
 
 
@@ -357,14 +357,14 @@ def test_two_times_may_be_another_kind_or_plumbing():
 
 
 def test_what_is_infinite_explains_nothing():
-    """The mean of the chosen logits, after the others are masked, is infinite."""
+    """The mean of the chosen logits is infinite when the others are masked."""
     kind, x = KINDS["z-loss"], Case(logits=torch.randn(1, 64, 16, generator=generator(3)), top_k=2, coefficient=0.01)
     got = {name: 1.37 * value for name, value in outputs(kind, x).items()}
     assert keys(judge(kind, [Dump("one", x, got)])) == ["factor"]
 
 
 def test_counts_shared_over_ranks_but_not_over_steps():
-    """Tokens of rank 0 come first: f of step s is that of micro-batches s and s + 3."""
+    """Tokens of rank 0 come first: f of step s is computed from micro-batches s and s + 3."""
     kind, g = KINDS["load-balancing-global"], generator(4)
     x = Case(logits=torch.randn(2, 60, 6, generator=g), top_k=2, coefficient=0.3, micro_batches=6, steps=3, ranks=2)
     leaf = x.logits.clone().requires_grad_()
@@ -376,7 +376,7 @@ def test_counts_shared_over_ranks_but_not_over_steps():
 
 
 def test_ties_are_broken_in_any_way():
-    """The first, the last or a random one of the experts that tie may be chosen, but no others."""
+    """The first, the last or a random one of tied experts may be chosen. Other experts may not be chosen."""
     kind, g = KINDS["load-balancing-olmoe"], generator(0)
     x = Case(logits=(torch.randn(2, 24, 6, generator=g) * 2).round(), top_k=2, coefficient=0.6)
     for order in (torch.arange(6.0).flip(0), torch.arange(6.0), torch.rand(2, 24, 6, generator=g)):
@@ -395,11 +395,11 @@ def test_64_experts_and_8192_tokens_take_less_than_5_seconds():
         assert time.process_time() - begin < 5
 
 
-# ---- how a function is called ----
+# ---- calls of a function ----
 
 
 def test_why_no_form_of_the_logits_serves():
-    """The reason is that of all layers' logits, unless it is that these are a tuple."""
+    """The reason is the error for all layers' logits, unless the error is that these are a tuple."""
 
     def stacked(router_logits, top_k, coefficient):
         raise ValueError(f"{len(torch.stack(tuple(router_logits)).shape)} axes")
@@ -421,7 +421,7 @@ def test_all_layers_in_a_dict():
 
 
 def test_eight_experts_inside():
-    """The inputs have at most eight; they are made wider, or K = n would hide all."""
+    """The inputs have at most eight experts. They are made wider, because K = n would hide every fault."""
 
     def eight(logits, coefficient=1.0):
         return coefficient * others.one_layer(logits, 8)
@@ -667,7 +667,7 @@ def test_z_loss_of_zero_logits():
 
 
 def test_load_balancing_lies_between_0_and_n_over_K_and_below_balance_too():
-    """60 of 100 tokens prefer expert 1 a little, 40 expert 2 by far: the busy expert has the lower mean score."""
+    """60 of 100 tokens slightly prefer expert 1, and 40 strongly prefer expert 2. Expert 1 has the lower mean score."""
     reference = certify.REFERENCES["load-balancing-olmoe"]
     scores = torch.tensor([[0.51, 0.49]] * 60 + [[0.01, 0.99]] * 40)
     assert float(reference(certify.Case(logits=scores.log()[None], top_k=1))) == pytest.approx(0.924)
@@ -692,7 +692,7 @@ def test_what_the_command_cannot_judge(function, sentence, traceback, capsys):
     assert command.main([function, "--loss", "z-loss"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"couplet.certify: {function}: {sentence}")
-    assert ("Traceback" in said) == traceback and "couplet/" not in said  # a traceback has the callable's part alone
+    assert ("Traceback" in said) == traceback and "couplet/" not in said  # a traceback shows the callable's part alone
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""couplet.certify.record: training steps with faults that lie in the plumbing, not in the loss."""
+"""couplet.certify.record on training steps with faults in the code around the loss."""
 
 import random
 
@@ -31,7 +31,7 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):
-        """x [t, d]; what the experts add, and the logits."""
+        """Returns the output of the layer for x [t, d], and the logits."""
         logits = self.gate(x)
         weights, chosen = logits.softmax(-1).topk(K)
         out = torch.einsum("td,tkde->tke", x, self.experts[chosen])
@@ -39,7 +39,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """`fault`: see `losses` and `step`."""
+    """A small MoE model with a load-balancing loss. `losses` and `step` explain `fault`."""
 
     def __init__(self, fault="", reentrant=None, dtype=torch.float32):
         super().__init__()
@@ -56,7 +56,7 @@ class Model(nn.Module):
         return self.main(x, input_ids) + self.auxiliary(logits)
 
     def through(self, layers, x):
-        """Returns what the layers make of tokens x [t, d], and the logits of each."""
+        """Returns the output of the layers for tokens x [t, d], and the logits of each layer."""
         logits = []
         for layer in layers:
             x, one = layer(x) if self.reentrant is None else checkpoint(layer, x, use_reentrant=self.reentrant)
@@ -130,7 +130,7 @@ def expect_right(model, step, kind="load-balancing-switch", **settings):
 
 
 def expect_faults(model, step, want, **settings):
-    """The faults of these keys explain the step, and no others."""
+    """Checks that exactly the faults of these keys explain the step."""
     verdict = recorded(model, step, **settings)
     assert keys(verdict) == want and verdict.exit_code == 1, certify.sentence(verdict)
     return verdict
@@ -145,7 +145,7 @@ def keys(verdict):
     return {fault.key for fault, _ in verdict.faults}
 
 
-# ---- right ones ----
+# ---- right steps ----
 
 
 @pytest.mark.parametrize("reentrant", (None, False, True))
@@ -192,7 +192,7 @@ def test_routers_and_coefficient_in_other_ways():
 
 
 def test_without_the_loss():
-    """A step that returns nothing: gradients alone."""
+    """The step returns nothing, so gradients alone are compared."""
     model = Model()
     verdict = expect_right(model, lambda: model(input_ids=batches()[0]).backward())
     assert len(verdict.figures["c"]) == LAYERS
@@ -208,7 +208,7 @@ def test_the_kinds_that_fit():
 # ---- faults ----
 
 
-ZERO = {"coefficient_unused", "zero"}  # no coefficient changes a step with one of these
+ZERO = {"coefficient_unused", "zero"}  # a step with one of these does not change with the coefficient
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_micro_batches_that_are_summed():
 
 
 def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
-    """The first pass is made without a graph; the second one's logits come too late for the loss."""
+    """The first pass runs without a graph. The logits of the second pass come too late for the loss."""
 
     class Kept(Model):
         def forward(self, input_ids):
@@ -254,7 +254,7 @@ def test_logits_kept_by_reentrant_checkpointing_have_no_graph():
 
 
 def test_added_to_gradients_alone():
-    """The loss comes into the gradient by a function of autograd; what the step returns does not have it."""
+    """A function of autograd adds the loss to the gradient. The loss that the step returns does not contain it."""
 
     class Added(torch.autograd.Function):
         @staticmethod
@@ -275,13 +275,13 @@ def test_added_to_gradients_alone():
 
     model = Hidden()
     expect_right(model, step_of(model, batches()))
-    # Its gradient does not pass by the division by the number of steps.
+    # The gradient is not divided by the number of steps.
     assert "not_divided_by_steps" in keys(recorded(model, step_of(model, batches(2))))
 
 
 @pytest.mark.parametrize("kind", ("load-balancing-switch", "z-loss"))
 def test_a_loss_of_other_routers_is_not_right(kind):
-    """The loss has a layer that is not named."""
+    """The loss includes a layer that is not named."""
     model = Model()
     verdict = recorded(model, step_of(model, batches()), routers=routers_of(model)[1:], kind=kind)
     assert verdict.state != "right"
@@ -320,7 +320,7 @@ def test_a_gradient_that_is_counted_twice():
 
 
 class OfTokens(Model):
-    """A loss over the tokens of all sequences; its routers get one sequence at a time."""
+    """A model whose loss is over the tokens of all sequences, and whose routers get one sequence at a time."""
 
     def forward(self, input_ids):
         pieces = [self.through(self.layers, one) for one in self.embed(input_ids)]
@@ -329,7 +329,7 @@ class OfTokens(Model):
 
 
 class Looped(Model):
-    """Its layers are passed through twice."""
+    """A model that runs its layers twice."""
 
     def forward(self, input_ids):
         x, logits = self.through([*self.layers, *self.layers], self.embed(input_ids).flatten(0, 1))
@@ -346,7 +346,7 @@ def test_routers_that_are_called_more_than_once_in_a_pass(kind, count):
 
 
 def test_pieces_of_unknown_batches():
-    """A batch that is no tensor does not say how many tokens it has."""
+    """The number of tokens of a batch that is not a tensor is unknown."""
 
     class OfList(OfTokens):
         def forward(self, words):
@@ -370,7 +370,7 @@ def test_a_pass_without_gradients_is_no_micro_batch(training):
 
 
 def test_a_router_that_layers_share():
-    """It is named once, or once a layer."""
+    """The router is named once, or once for each layer."""
     model = Model()
     for layer in model.layers:
         layer.gate = model.layers[0].gate
@@ -389,7 +389,7 @@ def test_one_frozen_router():
 
 
 def test_routers_that_are_zero():
-    """Ernie 4.5 of Transformers 5.0 starts so: all experts of all tokens tie."""
+    """Ernie 4.5 in Transformers 5.0 starts with routers of zeros: all experts of all tokens tie."""
     model = Model()
     for layer in model.layers:
         nn.init.zeros_(layer.gate.weight)
@@ -412,7 +412,7 @@ def test_a_router_of_any_class():
 
 
 def test_padding_by_position_and_inside():
-    """The mask is the second argument of a model inside; its loss is the trainer's."""
+    """The mask is the second argument of an inner model, and the trainer computes the loss."""
 
     class Inside(Model):
         def forward(self, ids, attention_mask=None):
@@ -438,7 +438,7 @@ def test_padding_by_position_and_inside():
 
 @pytest.mark.parametrize("sequences", (None, 3))
 def test_tokens_of_no_known_sequence(sequences):
-    """A model that is called with [T,d]: all of them are one sequence, unless it is said how many there are."""
+    """A model that is called with [T,d] has one sequence, unless `sequences` gives their number."""
 
     class OfSequences(Model):
         def forward(self, x):

@@ -1,4 +1,4 @@
-"""Steps that couplet.certify.record does not judge, or finds wrong without a name; what it leaves as it was."""
+"""Steps that couplet.certify.record does not judge, or finds wrong without naming a fault, and the restored state."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_no_optimizer_changes_anything():
     refused("leave the optimizer's step out", model, step)
     assert all(map(torch.equal, before, model.parameters())) and not optimizer.state
     step()
-    assert optimizer.state  # it works again
+    assert optimizer.state  # the optimizer works again
 
 
 def test_writes_past_autograd():
@@ -72,11 +72,11 @@ def test_buffers_that_are_new_or_others():
         def forward(self, input_ids):
             self.calls = self.calls + 1
             self.register_buffer("last", input_ids.float())
-            return super().forward(input_ids) * float(self.calls) / 2  # counted here and there
+            return super().forward(input_ids) * float(self.calls) / 2  # counted in two places
 
     model = Counting()
     kept = model.calls
-    expect_right(model, step_of(model, batches()))  # each time it is the first call
+    expect_right(model, step_of(model, batches()))  # each run is the first call
     assert model.calls is kept and float(kept) == 0 and "last" not in model._buffers
 
 
@@ -206,14 +206,14 @@ def test_logits_that_are_more_than_a_product():
 
 
 def test_gradients_of_a_scaler():
-    """The step's loss is not scaled, its backward pass is."""
+    """The loss of the step is not scaled, but its backward pass is."""
     model = Model()
     said = unknown(model, step_of(model, batches(), backward=65536), value=1.0)
     assert "gradients are 65536 times the right ones" in said
 
 
 def test_no_scaler_where_the_loss_is_wrong():
-    """Right gradients, and a number added to the loss that grows with the coefficient."""
+    """Gradients are right, and a number that grows with the coefficient is added to the loss."""
     model = Model()
     step = step_of(model, batches())
     assert "times the right ones" not in unknown(model, lambda: step() + 3 * model.aux_loss_coef, value=1.0)

@@ -33,7 +33,7 @@ def verdicts(rank):
         found[name, "not_divided_by_steps"] = recorded(model, step_of(model, mine, divided=False))
         found[name, "times_ranks"] = recorded(
             model, step_of(lambda input_ids: SIZE * model(input_ids), mine)
-        )  # their mean, taken for a sum
+        )  # the mean, computed as a sum
         found[name, "sequences"] = recorded(model, step_of(model, mine), sequences=9)
         model = spread(name, "coefficient_twice")
         found[name, "coefficient_twice"] = recorded(model, step_of(model, mine))
@@ -127,7 +127,7 @@ def test_transformers_without_router_logits(one_thread):
 
 
 def test_a_trainer_that_adds_it_once_more(one_thread):
-    """As TRL #4070: the model's loss has it already."""
+    """The model's loss already includes it, as in TRL #4070."""
     model = of_transformers("qwen3_moe", num_experts_per_tok=3)
 
     def loss():

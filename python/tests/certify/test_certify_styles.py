@@ -1,4 +1,4 @@
-"""couplet.certify on functions in the styles of public trainers: styles/table.py has the verdicts."""
+"""couplet.certify on functions in the styles of public trainers. styles/table.py has the verdicts."""
 
 import pathlib
 

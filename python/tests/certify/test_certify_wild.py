@@ -1,4 +1,4 @@
-"""couplet.certify on public implementations: docs/verdicts.md has these verdicts."""
+"""couplet.certify on public implementations. docs/verdicts.md has these verdicts."""
 
 import importlib
 import pathlib

@@ -1,4 +1,4 @@
-"""The folder conformance/: its verdicts, its own check, and that it is what make_conformance.py makes."""
+"""The folder conformance/: its verdicts, its own check, and a comparison with the output of make_conformance.py."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ OF_REFERENCES = [one for one in EXPECTED if one["verdict"] == "right" and one["l
 
 @pytest.mark.parametrize("one", [one for one in EXPECTED if one["loss"] == "erc"], ids=lambda one: one["file"])
 def test_coupling(one):
-    """check.py with the paper's pseudo-code."""
+    """check.py accepts the paper's pseudo-code."""
 
     def pseudo_code(router, w_gate, delta, alpha, weight):
         return reference.erc_loss(router.double(), w_gate.double(), delta=delta.double(), alpha=alpha, weight=weight)
@@ -121,7 +121,7 @@ def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("kind", ("z-loss", "load-balancing-olmoe", "load-balancing-mixtral"))
 def test_a_mask_that_is_named_and_ignored(kind, capsys, tmp_path, monkeypatch):
-    """Sequences are no excuse, and a function that names none does not get them."""
+    """A function without the argument sequences does not get it. This does not excuse a mask that is ignored."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ignores.py").write_text(
         "import couplet.certify\n\n"

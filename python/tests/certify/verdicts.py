@@ -1,8 +1,9 @@
 """The tables of docs/verdicts.md.
 
-python tests/certify/verdicts.py                  # public implementations, rebuilt in tests/wild/ from their public description:
-                                          # each module has SOURCE, the KIND that it is meant to be, and `loss`
-python tests/certify/verdicts.py --transformers   # load_balancing_loss_func of every family of the Transformers installed here"""
+    python tests/certify/verdicts.py                  # implementations rebuilt in wild/ from their public description
+    python tests/certify/verdicts.py --transformers   # load_balancing_loss_func of each family of Transformers
+
+A module of wild/ has SOURCE, the KIND that it is meant to be, and `loss`."""
 
 import collections
 import importlib
@@ -16,7 +17,7 @@ MIXTRAL, SWITCH = "load-balancing-mixtral", "load-balancing-switch"
 
 
 def rebuilt():
-    """[(module, its source, kind, verdict)]"""
+    """Yields (module, its source, kind, verdict) of the implementations in wild/."""
     sys.path.insert(0, str(WILD))
     for path in sorted(WILD.glob("*.py")):
         module = importlib.import_module(path.stem)
@@ -24,7 +25,7 @@ def rebuilt():
 
 
 def of_transformers():
-    """[(family, verdict)] of each modeling file that has the function."""
+    """Yields (family, verdict) of each modeling file that has the function."""
     import transformers
 
     models = pathlib.Path(transformers.__file__).parent / "models"
@@ -36,7 +37,7 @@ def of_transformers():
 
 
 def of_switch():
-    """[(function, how it is called, kind, verdict)] of those of Transformers that take probabilities or batches."""
+    """Yields (function, how it is called, kind, verdict) of the functions that take probabilities or batches."""
     from transformers.models.switch_transformers import modeling_switch_transformers as switch
 
     balance = lambda logits: switch.load_balancing_loss_func(logits.softmax(-1)[None], logits.argmax(-1)[None])

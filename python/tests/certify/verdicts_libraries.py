@@ -1,10 +1,10 @@
-"""The verdicts on DeepSpeed, Megatron-Core and torchtitan in docs/verdicts.md, imported as they are.
+"""The verdicts on DeepSpeed, Megatron-Core and torchtitan in docs/verdicts.md. The libraries are imported unchanged.
 
     pip install --no-deps deepspeed megatron-core torchtitan spmd_types
     pip install hjson py-cpuinfo msgpack ninja einops tyro
     python tests/certify/verdicts_libraries.py
 
-A library that cannot be imported is said so."""
+A library that is not installed has a row without a verdict."""
 
 import importlib
 import importlib.metadata
@@ -50,7 +50,7 @@ def megatron_masked(logits, top_k, coefficient, mask):
 
 
 def megatron_sequences(logits, top_k, coefficient, sequences):
-    """As TopKRouter._apply_seq_aux_loss, for tokens of one sequence after the other."""
+    """Computes the loss as TopKRouter._apply_seq_aux_loss does, for tokens of one sequence after the other."""
     B, (T, n) = sequences, logits.shape
     routed, scores = utilities().compute_routing_scores_for_aux_loss(logits, top_k, "sigmoid")
     scores, routed = (one.view(B, T // B, n).transpose(0, 1).reshape(T // B, B * n) for one in (scores, routed))
@@ -65,7 +65,7 @@ def megatron_z(logits, coefficient, mask):
 
 
 def titan(counts, bias, rate):
-    """Its hook before an optimizer's step, on one layer in one process; counts add up over micro-batches."""
+    """Runs torchtitan's hook before an optimizer's step, on one layer in one process, with sums of counts."""
     optimizer = importlib.import_module("torchtitan.components.optimizer.optimizer")
     moe = torch.nn.Module()
     moe.load_balance_coeff, moe.tokens_per_expert_E, moe.expert_bias_E = rate, counts.sum(0), bias.clone()
@@ -107,7 +107,7 @@ def judged(function, kind, name):
 
 
 def of_k(function, k):
-    """Without the argument, which these gates do not have."""
+    """Returns the function without the argument top_k, which these gates lack."""
     return (lambda logits, coefficient: function(logits, coefficient=coefficient)), k
 
 

@@ -1,5 +1,5 @@
-"""The verdicts on whole models of Transformers in docs/verdicts.md: a training step of a tiny model of each family whose
-code has an auxiliary loss, router included.
+"""The verdicts on whole models of Transformers in docs/verdicts.md. A training step of a tiny model is judged for each
+family whose code has an auxiliary loss, router included.
 
     python tests/certify/verdicts_models.py [FAMILY ...]          # judges the Transformers that is imported"""
 
@@ -18,7 +18,7 @@ import transformers
 from couplet import certify
 
 KIND = "load-balancing-mixtral"
-# Numbers by the names that configs give them. A config gets those that it has.
+# Sizes by the names in configs. A config gets the sizes whose names it has.
 SIZES = {
     name: value
     for value, names in (
@@ -44,11 +44,11 @@ SIZES = {
     )
     for name in names.split()
 }
-ROUTERS = {"jetmoe": ".router.layer.weight"}  # its attention has routers too
+ROUTERS = {"jetmoe": ".router.layer.weight"}  # the attention of this family has routers too
 
 
 def classes_of(families):
-    """[(family, class)] of the language models whose file has such a loss."""
+    """Yields (family, class) of the language models whose file has load_balancing_loss_func."""
     folder = pathlib.Path(transformers.__file__).parent / "models"
     for path in sorted(folder.glob("*/modeling_*.py")):
         family = path.parent.name
@@ -68,10 +68,10 @@ def tiny(kind):
 
 
 def judged(family, kind):
-    """A sentence."""
+    """Returns the verdict as a sentence."""
     try:
         model = tiny(kind)
-    except Exception as error:  # each config has errors of its own
+    except Exception as error:  # each config has its own errors
         return f"not tried: no tiny model can be made of these sizes ({type(error).__name__})"
     ids = torch.randint(3, 48, (4, 10), generator=torch.Generator().manual_seed(1))
 

@@ -1,4 +1,4 @@
-"""The verdicts on trainers in docs/verdicts.md: a step of three micro-batches of a tiny Qwen3-MoE, as the trainer makes it.
+"""The verdicts on trainers in docs/verdicts.md. Each trainer makes a step of three micro-batches of a tiny Qwen3-MoE.
 
 pip install trl datasets
 PYTHONPATH=tests python tests/certify/verdicts_trainers.py"""
@@ -30,7 +30,7 @@ def trainer_of_transformers(model, folder):
 
 
 def words():
-    """A tokenizer of 48 words."""
+    """Returns a tokenizer of 48 words."""
     import tokenizers
 
     model = tokenizers.models.WordLevel({f"w{k}": k for k in range(48)}, unk_token="w3")
