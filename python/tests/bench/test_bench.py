@@ -1,4 +1,4 @@
-"""python -m couplet.bench on the CPU; what it does on an accelerator, with the code for one or with a stub of torch.cuda."""
+"""python -m couplet.bench on the CPU. For accelerators a stub of torch.cuda or the code for them on the CPU is used."""
 
 import json
 import types
@@ -56,7 +56,7 @@ def test_the_code_for_accelerators_is_within_the_tolerances(monkeypatch):
     assert [c["name"] for c in checks if not c["right"]] == []
     worst = {name: max(max(c["errors"]) for c in checks if c["name"].startswith(name)) for name in bench.DTYPES}
     assert worst["f32"] < worst["f16"] < worst["bf16"]
-    assert worst["bf16"] > bench.TOLERANCE["bf16"] / 20  # they are not wider than they need be
+    assert worst["bf16"] > bench.TOLERANCE["bf16"] / 20  # the tolerance is no wider than necessary
 
 
 @pytest.mark.parametrize("fault", (lambda loss: loss * 1.02, lambda loss: loss * float("nan")))
@@ -82,7 +82,7 @@ def test_a_shape_that_does_not_fit_is_left_out(monkeypatch):
 
 
 def test_the_roofline_by_hand(monkeypatch):
-    """Gates of n 16, D 128, d 256 in bf16, moved four times; three products; kernels of 140 us for two layers."""
+    """Gates of n 16, D 128, d 256 in bf16 are moved four times for three products. Kernels of 2 layers take 140 us."""
     monkeypatch.setattr(Device, "kernels", lambda *_: {"one": (8, 40.0), "two": (4, 100.0)})
     monkeypatch.setattr(Device, "peak_bytes", lambda *_: 7_000_000)
     for rates, roofline in (((1e6, 1e9), 4 * 16 * 128 * 256 * 2 / 1e6), ((1e9, 1e6), 6 * 16 * 16 * 128 * 256 / 1e6)):

@@ -26,7 +26,7 @@ def laid_out(name, layout):
 
 
 def most_memory(shape):
-    """Beside gates and gradients: z in f32, dz in bf16, a chunk of experts, and some numbers [n, d]."""
+    """Returns the bytes beside gates and gradients: z in f32, dz in bf16, a chunk of experts, some numbers [n, d]."""
     z = shape.here * shape.n * shape.D
     return 6 * z + max(_accelerator.LEAST_BYTES, shape.gate_bytes // _accelerator.SHARE) + 40 * shape.n * shape.d
 
@@ -35,7 +35,7 @@ def most_memory(shape):
 
 
 def one(run):
-    """Counts of `run(a, b)`: a, b [32, 64] in f32 on the device."""
+    """Returns the counts of `run(a, b)`, with a, b [32, 64] in f32 on the device."""
 
     def counts():
         a, b = (torch.empty(32, 64, device="cuda") for _ in range(2))
@@ -44,7 +44,7 @@ def one(run):
     return under_fake(counts)
 
 
-NUMBERS = 32 * 64 * 4  # bytes of one
+NUMBERS = 32 * 64 * 4  # bytes of a or b
 
 KERNELS = {
     "out of place": (lambda a, b: a + b, 3 * NUMBERS),
@@ -121,7 +121,7 @@ def test_no_kernels(name):
 def test_a_number_of_the_host_travels_with_the_launch():
     counts = one(lambda a, b: a * torch.tensor(2.0))
     assert [k.name for k in counts.each] == ["mul"] and counts.host_copies == 0
-    counts = one(lambda a, b: torch.where(a > b, 0.0, a))  # here it is filled into memory of the device
+    counts = one(lambda a, b: torch.where(a > b, 0.0, a))  # the number is filled into memory of the device
     assert [k.name for k in counts.each] == ["gt", "scalar_tensor", "where"] and counts.host_copies == 0
 
 
@@ -170,7 +170,7 @@ def test_peak():
 
 
 def test_noise_is_four_kernels():
-    """Routers to f64, their products, the nearest rows, the numbers; 3 layers of [5, 7] in bf16."""
+    """The kernels compute routers in f64, their products, the nearest rows, and the noise, for 3 bf16 layers [5, 7]."""
 
     def run():
         routers = torch.empty(3, 5, 7, dtype=torch.bfloat16, device="cuda")
@@ -195,7 +195,7 @@ def test_noise_in_plain_torch(monkeypatch):
 
 
 def test_noise_is_counted_by_its_draws():
-    """16 layers of OLMoE are one draw; 3 layers of DeepSeek-V3 with room for 4 are one, 5 are two."""
+    """16 layers of OLMoE take one draw. 3 layers of DeepSeek-V3, with room for 4, take one draw, and 5 take two."""
     few = lambda layers: counting.of_noise(dataclasses.replace(DEEPSEEK_V3, layers=layers))
     three, five = few(3), few(5)
     assert five.kernels == 2 * three.kernels and five.host_copies == 0
@@ -214,7 +214,7 @@ def job_of(router, gates, delta=None, noise="none", compute=""):
 
 
 def gradients_of(dtype, to, compute="", has_scale=False):
-    """Counts loss and gradients of the dtype `to` of one layer."""
+    """Returns the counts of loss and gradients of one layer, with gradients of the dtype `to`."""
 
     def run():
         router, gates = (torch.empty(s, dtype=dtype, device="cuda") for s in ((64, 256), (64, 128, 256)))
@@ -233,7 +233,7 @@ def gradients_of(dtype, to, compute="", has_scale=False):
 
 @pytest.fixture(scope="module")
 def noise():
-    """Counts of the noise of all layers, by model."""
+    """Returns the counts of the noise of all layers, by model."""
     return {name: counting.of_noise(shape) for name, shape in MODELS.items()}
 
 
@@ -241,7 +241,7 @@ def noise():
 @pytest.mark.parametrize("layout", counting.LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_limits(name, layout, accumulates, noise):
-    """Three products of each layout. A list is stacked chunk by chunk, so that its gates are moved three times each."""
+    """Each layout takes three products. A list is stacked chunk by chunk, so its gates are moved three times each."""
     shape, drawn = laid_out(name, layout), noise[name]
     layer = counting.of_layer(shape, accumulates)
     assert layer.kernels + drawn.kernels / shape.layers <= MOST_KERNELS[name][layout]
@@ -257,7 +257,7 @@ def test_limits(name, layout, accumulates, noise):
 @pytest.mark.parametrize("layout", counting.LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_erc_loss_costs_what_erc_backward_costs(name, layout):
-    """No pass over the gradients for the loss's own; between the passes there is dz, a few percent of a gradient."""
+    """The loss's own gradient takes no pass over the gradients. The kept dz is a few percent of a gradient."""
     shape = laid_out(name, layout)
     fresh, (forward, backward, kept) = counting.of_layer(shape), counting.of_loss(shape)
     assert forward.kernels + backward.kernels <= fresh.kernels + 6
@@ -292,7 +292,7 @@ def test_a_scale_on_the_device_is_not_read(dtype, to):
 
 
 def test_a_list_has_a_product_for_every_gradient():
-    """.grad's of their own need one each; erc_loss returns parts of one tensor."""
+    """Separate .grad tensors need one product each. erc_loss returns parts of one tensor."""
     shape = laid_out("OLMoE", "list")
     products = lambda counts: sum(k.name in ("addmm_", "baddbmm_") for k in counts.each)
     assert products(counting.of_layer(shape)) == shape.n and products(counting.of_loss(shape)[1]) == 1
@@ -302,7 +302,7 @@ def test_a_list_has_a_product_for_every_gradient():
 
 
 class Model(nn.Module):
-    """Routers and gates of all layers on the device."""
+    """A model with routers and gates of all layers on the device."""
 
     def __init__(self, shape):
         super().__init__()
@@ -316,11 +316,11 @@ class Model(nn.Module):
         torch.optim.SGD(self.parameters(), lr=1.0).step()
 
 
-FEW = 2  # layers of the models here; fake tensors are slow
+FEW = 2  # layers of the models in these tests, because fake tensors are slow
 
 
 def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
-    """Counts of the second and third step of FEW layers."""
+    """Returns the counts of the second and third step of FEW layers."""
 
     def run():
         model = Model(dataclasses.replace(shape, layers=FEW))
@@ -338,8 +338,8 @@ def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
 
 @pytest.fixture(scope="module")
 def kernels_a_layer(noise):
-    """Returns a function that gives the kernels a layer of a step of the whole model. `counts` are of FEW layers, while
-    one draw of noise serves many."""
+    """Returns a function that gives the kernels per layer of a step of the whole model. `counts` are of FEW layers,
+    while one draw of noise is used by many."""
     few = {name: counting.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
 
     def of(name, counts):
@@ -364,8 +364,8 @@ def test_a_step_of_erc_backward(name, layout, keeps_gradients, kernels_a_layer):
 
 @pytest.fixture
 def without_graph(monkeypatch):
-    """The operator's implementation in its place: autograd's engine refuses fake tensors of a device that is not
-    there, and fake tensors know the operator by the shapes of its results alone."""
+    """Replaces the operator by its implementation. Autograd's engine refuses fake tensors of a device that is absent,
+    and for fake tensors the operator only computes the shapes of its results."""
 
     def erc(router, gate, up, down, delta, alpha_tensor, step_tensor, want, half, *options):
         job = _operator.make_job(router.detach(), [g.detach() for g in gate], [], [], delta, half, *options)
@@ -382,7 +382,7 @@ def test_a_step_of_erc_loss(without_graph, kernels_a_layer):
 
 
 def test_later_micro_batches_cost_next_to_nothing():
-    """From the second step on: the first does not know yet whether the optimizer is one of PyTorch."""
+    """This holds from the second step on. In the first step it is unknown whether the optimizer is one of PyTorch."""
 
     def run():
         model = Model(dataclasses.replace(OLMOE, layers=2))
@@ -423,7 +423,7 @@ def test_delta_of_ones_own_is_looked_at():
 
 
 def test_what_a_captured_graph_would_hold(without_graph):
-    """Routers times delta, without noise: nothing waits and nothing comes from the host."""
+    """The captured graph has routers times delta, without noise. It does not wait, and copies nothing from the host."""
 
     def run():
         router, gates = OLMOE.router("cuda"), OLMOE.gates("cuda")[0]
@@ -453,14 +453,14 @@ def test_inductor_leaves_the_operator_out_of_its_graphs():
     assert torch.Tag.cudagraph_unsafe in torch.ops.couplet.erc.default.tags
 
 
-# ---- what it makes is what the operator says ----
+# ---- results of an evaluation and of the operator ----
 
 
 def stacked(D, d, dtype):
     return [torch.empty(8, D, d, dtype=dtype, device="cuda")]
 
 
-LAYOUTS = {  # gates of n 8, d 16, D 12, and where the gate is
+LAYOUTS = {  # gates of n 8, d 16, D 12, and the place of the gate in them
     "stacked": (lambda t: stacked(12, 16, t), ""),
     "list": (lambda t: [torch.empty(12, 16, dtype=t, device="cuda") for _ in range(8)], ""),
     "fused": (lambda t: stacked(24, 16, t), "first"),
@@ -481,7 +481,7 @@ def described(results):
 
 
 def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
-    """An evaluation makes the tensors that the operator names for fake ones."""
+    """Checks that an evaluation makes tensors like those that the operator gives for fake ones."""
     make, half = LAYOUTS[layout]
     gate, router = make(dtype), torch.empty(8, 16, dtype=router_dtype or dtype, device="cuda")
     up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)
@@ -531,14 +531,14 @@ def test_results_of_activations(activation):
     ((torch.float32, "f32"), (torch.bfloat16, "bf16"), (torch.bfloat16, "f32"), (torch.float32, "bf16")),
 )
 def test_products_of_another_dtype(dtype, compute):
-    """Matrices are copied to another dtype in chunks; products are three."""
+    """Matrices are copied to another dtype in chunks. The number of products is three."""
 
     counts = gradients_of(dtype, dtype, compute)
     assert counts.operations == 3 * 2 * 64 * 64 * 128 * 256 and counts.host_copies == 0
 
 
 def test_chunks_are_those_of_a_gpu(monkeypatch):
-    """The settings of other tests for the CPU are not at work here."""
+    """Settings that other tests make for the CPU have no effect here."""
     accelerator_paths(monkeypatch, 1)
     chunked = counting.of_layer(OLMOE, accumulates=True).kernels
     monkeypatch.undo()

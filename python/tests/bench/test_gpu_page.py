@@ -1,4 +1,4 @@
-"""The tables of docs/pytorch/gpu.md: measured ones from its reports, counted ones from fake tensors."""
+"""The tables of docs/pytorch/gpu.md: measured ones from the page's reports, counted ones from fake tensors."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ def row(*cells):
 
 
 def check(rows):
-    """All rows are in the page, one after the other."""
+    """Checks that the page has all rows, one after the other."""
     assert "\n".join(rows) in PAGE, "docs/pytorch/gpu.md should have these rows:\n" + "\n".join(rows)
 
 
@@ -35,7 +35,7 @@ def named(report):
 
 
 def test_fused_gates_with_existing_gradients():
-    """OLMoE on an H100: gates of 268 MB read twice, their gradient read and written once, at the copy's rate."""
+    """OLMoE on an H100: gates of 268 MB are read twice, their gradient is read and written once, at a copy's rate."""
     report = REPORTS[0]
     found, gates = report["training"], 64 * 1024 * 2048 * 2
     roofline, us = 4e-3 * gates / report["step"]["copy, GB/s"], found["erc.backward, kernels, us a layer"]
@@ -84,7 +84,7 @@ def test_reports_are_good(report):
 
 @needs_counts
 def test_counts():
-    """Kernels and bytes of the noise are those of all layers, which every process draws, divided by the layers."""
+    """Every process draws the noise of all layers, so its kernels and bytes are divided by the number of layers."""
     rows, noise = [], {}
     for shape in SHARES:
         if shape.name not in noise:
