@@ -1,4 +1,4 @@
-"""Invented runs in folders, every figure of which a test can work out again."""
+"""Invented runs in folders. Tests can compute every figure of these runs."""
 
 import json
 from typing import NamedTuple, Optional
@@ -12,16 +12,16 @@ class Invented(NamedTuple):
     seed: int = 0
     weight: float = 0
     alpha: float = 1
-    shift: float = 0  # is added to every loss
-    last: int = 20  # logged
-    steps: int = 20  # asked for
+    shift: float = 0  # added to every loss
+    last: int = 20  # the last step that is logged
+    steps: int = 20  # the number of steps in the config
     train: str = "[/some/where/docs]"
     more: str = ""  # further lines of config.yaml
     no_eval: bool = False
     start: Optional[dict] = None
 
     def loss(self, step):
-        """Not smooth in the step, so that a mean over other steps than wanted is another number."""
+        """Returns a loss that is not smooth in the step, so that a mean over wrong steps differs."""
         return 6 - 0.1 * step + self.shift + 0.03 * self.seed + 0.02 * (step * 7 % 5)
 
     def val(self, step):

@@ -1,6 +1,6 @@
-"""Eight recorded runs, cut short and partly damaged, against what the C program of version 0.1.0 made of them (its verb compare,
-src/compare until 2026): numbers, all nine digits, and curves and points of charts, six; what is new since, the names of figures,
-and the order of tables, apart."""
+"""Eight recorded runs, cut short and partly damaged, compared with the output of the C program of version 0.1.0 (its
+verb compare, src/compare until 2026). Numbers agree to all nine digits, and curves and points of charts to six. New
+members, names of figures, and the order of tables are not compared."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def test_words_and_numbers(case, runs, monkeypatch):
 
 
 def curves_of(chart):
-    """Of each series with a point its name, and x, y and the ends of its band to six digits."""
+    """Returns for each series with a point its name, and x, y and the ends of its band to six digits."""
     unit = {"million tokens": 1e6, "thousand tokens": 1e3}.get(chart["x"]["label"], 1)
     rows = (("x", unit), ("y", 1), ("low", 1), ("high", 1))
     return [

@@ -1,5 +1,5 @@
-"""Runs lined up: settings, groups, warnings, the point of comparison, the figures there, pairs; each against what is worked out
-here."""
+"""The comparison of runs: settings, groups, warnings, the point of comparison, figures at this point, and pairs.
+Expected values are computed in this file."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def test_runs_of_other_seeds_are_a_group(tmp_path):
         ("", "    noise: bounded\n", 1),  # the default
         ("", "    noise: none\n", 2),
         ("z:\n    weight: 1e-3\north:\n    words: []\n", "z:\n    weight: 0.001\north:\n    words:\n", 1),
-        ("balance:\n    scope: auto\n", "balance:\n    scope: micro\n", 1),  # of older versions
+        ("balance:\n    scope: auto\n", "balance:\n    scope: micro\n", 1),  # settings of older versions
         ("compute:\n    dtype: f32\n", "compute:\n    dtype: bf16\n", 2),
     ],
 )
@@ -81,7 +81,7 @@ def test_groups_of_one_stem_have_other_names(tmp_path):
     ],
 )
 def test_a_loss_that_is_off_is_a_group(by, more, groups, tmp_path):
-    """Whatever its other settings are, and without a word about these."""
+    """Runs without the loss are one group, whatever their alphas are. Different alphas give no warning."""
     runs = [VANILLA, SIX[1]._replace(alpha=0.7), ERC, ERC._replace(name="half", seed=1, alpha=0.5)]
     c = compared(tmp_path, *runs, by=by)
     found = [(g.name, g.members, None if math.isnan(g.place) else g.place) for g in c.groups]
@@ -100,7 +100,7 @@ def test_a_run_without_a_router_has_no_coupling_loss(tmp_path):
 
 
 def test_groups_are_of_the_precision_that_runs_had(tmp_path):
-    """Recorded settings may say auto, or what was asked for; lines say what it was."""
+    """Recorded settings may be auto or the requested precision. Lines have the actual precision."""
     folders = [one.write(tmp_path) for one in SIX[:3]]
     for folder, dtype in zip(folders, ("f32", "bf16", None)):
         config = (folder / "config.yaml").read_text()
@@ -118,13 +118,13 @@ def test_groups_are_of_the_precision_that_runs_had(tmp_path):
     "change, n", [({}, 1), ({"last": 12}, 1), ({"shift": 0.001}, 2), ({"seed": 9}, 2), ({"alpha": 2}, 2)]
 )
 def test_a_copy_of_a_run_counts_once(change, n, tmp_path):
-    """A copy, and one that went on less far; other losses, seeds or settings are other runs."""
+    """A copy counts once, also with fewer steps. Runs with other losses, seeds or settings are other runs."""
     c = compared(tmp_path, VANILLA._replace(name="copy", **change), VANILLA, SIX[1])
     assert len(c.runs) == 1 + n and figure(c, "val_loss").spreads[c.group_of[n]].n in (1, 2, 3)
     sentence = f"{tmp_path / 'copy'} are the same run, with equal settings, seed and losses: it counts once"
     other = f"{tmp_path / 'vanilla-s0'} are the same run, with equal settings, seed and losses: it counts once"
     assert (told(c, sentence) or told(c, other)) == (n == 1)
-    assert c.point == 2000  # the one that went further stays
+    assert c.point == 2000  # the longer run stays
 
 
 # ---- content ----
@@ -157,10 +157,10 @@ def test_content_counts_before_paths(train, starts, groups, pairs, warning, tmp_
 
 
 def test_content_counts_between_those_that_know_it(tmp_path):
-    """Where one of three has no start.json, the others' content still counts between them."""
+    """One of three runs has no start.json. The contents of the others are still compared."""
     starts = (None, {"held_out": "x"}, {"held_out": "y"})
     c = compared(tmp_path, *(one._replace(start=start) for one, start in zip(SIX, starts)))
-    assert members(c) == [[0, 1], [2]]  # 1 is alike 0 by the path
+    assert members(c) == [[0, 1], [2]]  # run 1 equals run 0 by the path
     assert c.warnings[0].startswith("vanilla-s1 and vanilla-s2 differ in their validation")
 
 
@@ -175,7 +175,7 @@ def test_the_point_is_the_last_that_all_evaluated(tmp_path):
         ("val_loss", 0, a.val(12)),
         ("val_loss", 1, b.val(12)),
         ("eps_mean", 1, (b.eps(12, 0) + b.eps(12, 1)) / 2),
-        ("loss", 0, (a.loss(11) + a.loss(12)) / 2),  # of the last tenth: 1080 < tokens <= 1200
+        ("loss", 0, (a.loss(11) + a.loss(12)) / 2),  # the mean over the last tenth: 1080 < tokens <= 1200
         ("memory_bytes", 0, 6 << 20),  # over the whole run
         ("tokens_per_s", 1, 1210),
         ("tokens", 1, 1300),
@@ -203,19 +203,19 @@ def test_without_a_common_line_each_ones_last(tmp_path):
     c = Comparison(read_runs([str(one), str(other)]))
     assert (c.point_kind, c.point) == ("last", 260) and told(c, "at which every run has a line")
     assert c.line(0).step == c.line(1).step == 2
-    assert figure(c, "loss").values == pytest.approx([VANILLA.loss(2), 2], 1e-12)  # before its own line
+    assert figure(c, "loss").values == pytest.approx([VANILLA.loss(2), 2], 1e-12)  # from each run's last line
     a, b = VANILLA.val(2), VANILLA.val(4)  # 260 lies between the evaluations at 200 and 400
     assert figure(c, "val_loss").values == pytest.approx([a + (b - a) * 60 / 200, 2.5], 1e-12)
     assert "validation loss linear between two evaluations" in c.point_words()
 
 
 def test_a_run_that_has_just_begun_is_listed(tmp_path):
-    """First of its group and of all, and in no one's way."""
+    """The run is the first of its group and of all runs, and does not change the comparison of the others."""
     c = compared(tmp_path, SIX[0]._replace(last=0), SIX[1], SIX[3], SIX[4]._replace(last=0))
     assert (c.point_kind, c.point, len(c.groups)) == ("evaluated", 2000, 2)
     assert math.isnan(figure(c, "val_loss").values[0]) and math.isnan(c.speeds[0])
     assert figure(c, "val_loss").spreads[0].mean == pytest.approx(SIX[1].val(20), 1e-12)
-    assert c.pairings[0].pairs == []  # erc-s0 would be the other of vanilla-s0
+    assert c.pairings[0].pairs == []  # erc-s0 would be the partner of vanilla-s0
     text = "\n".join(_tables.text(c))
     for part in ("no step logged yet", "(n = 1)", "n: so many runs of the group have the figure."):
         assert part in text
@@ -226,7 +226,7 @@ def test_a_run_that_has_just_begun_is_listed(tmp_path):
 
 
 def test_equal_time_is_between_evaluations(tmp_path):
-    """Medians are 1010 and 1110 tokens/s; the faster run reaches 2000 tokens first."""
+    """Medians are 1010 and 1110 tokens/s. The faster run reaches 2000 tokens first."""
     c = compared(tmp_path, VANILLA, SIX[5])
     assert c.seconds == pytest.approx(2000 / 1110, 1e-12)
     step = 2000 / 1110 * 1010 / 100
@@ -248,7 +248,7 @@ def test_damage_is_told(tmp_path):
 
 
 def test_pairs_share_their_seed(tmp_path):
-    """vanilla-s0 with erc-s0, ...; the losses of a pair differ by their shifts."""
+    """vanilla-s0 is paired with erc-s0, and so on. The losses of a pair differ by their shifts."""
     c = compared(tmp_path, *SIX)
     (pairing,) = c.pairings
     assert [(pair.base, pair.other) for pair in pairing.pairs] == [(0, 4), (1, 5), (2, 3)]
@@ -353,7 +353,7 @@ def test_the_bootstrap_is_near_the_analytic_interval():
 
 
 def philox(counter):
-    """Philox4x32-10 of the key 0, a number at a time."""
+    """Returns Philox4x32-10 of the key 0, computed one number at a time."""
     c, k0, k1, mask = list(counter), 0, 0, 0xFFFFFFFF
     for _ in range(10):
         p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
@@ -363,7 +363,7 @@ def philox(counter):
 
 
 def test_the_draws_are_those_of_the_library():
-    """Salmon et al.'s known answer of the counter and key 0, and draws one by one."""
+    """The values are Salmon et al.'s known answer for counter and key 0, and draws computed one by one."""
     assert philox((0, 0, 0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     n, layer = 6, 3
     delta, size, drawn = np.arange(n) ** 2.0, np.arange(n) + 1.0, []
@@ -414,7 +414,7 @@ def test_askings_of_a_question_count_once(tmp_path):
     files = [questions([(name, x) for name, x in zip(names, of)]) for of in ([1] * 5 + [0], [0] * 5 + [1])]
     c = with_files(tmp_path, [VANILLA, ERC], "questions.json", files)
     (table,) = c.pairings[0].pairs[0].tasks
-    assert (table.only_base, table.only_other, table.p) == (5, 1, 1)  # one question against one: not five
+    assert (table.only_base, table.only_other, table.p) == (5, 1, 1)  # five askings count as one question
 
 
 @pytest.mark.parametrize(

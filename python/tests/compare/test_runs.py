@@ -1,4 +1,4 @@
-"""Runs as read from their folders: whole, compressed, damaged, gone on, of other versions, and what is no run."""
+"""Runs as read from their folders: complete, compressed, damaged, resumed, of older versions, or no runs at all."""
 
 import fcntl
 import gzip
@@ -23,7 +23,7 @@ def test_figures_are_those_of_the_lines(tmp_path):
         assert line.values["loss"] == PLAIN.loss(step)
         assert line.values["eps_mean"] == pytest.approx((PLAIN.eps(step, 0) + PLAIN.eps(step, 1)) / 2, 1e-12)
         assert line.layers["eps_mean"][1] == PLAIN.eps(step, 1)
-        assert line.values["alpha_min"] == 2  # of the layer that has one
+        assert line.values["alpha_min"] == 2  # the value of the layer that has one
         assert math.isnan(line.values["erc"]) and math.isnan(line.values["grad_norm"])
         assert line.is_evaluated() == (step % 2 == 0)
     assert run.lines[5].val_loss("b") == PLAIN.val(6) + 0.5
@@ -105,7 +105,7 @@ def test_damaged_lines_are_counted(tmp_path):
     ],
 )
 def test_a_line_without_its_figures_is_damage(bad, tmp_path):
-    """None of them takes the place of the good line of its step."""
+    """A bad line does not replace the good line of its step."""
     folder = PLAIN.write(tmp_path)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(bad + "\n")
@@ -115,7 +115,7 @@ def test_a_line_without_its_figures_is_damage(bad, tmp_path):
 
 
 def test_tokens_that_fall_are_damage(tmp_path):
-    """Without data.batch_tokens the lines tell each other."""
+    """Without data.batch_tokens the lines are compared with each other."""
     folder = PLAIN.write(tmp_path)
     (folder / "config.yaml").write_text("train:\n    steps: 8\n")
     tokens = (100, 200, 30000, 400, 500, 40, 700, 700)
@@ -156,13 +156,13 @@ def test_what_stands_beside(tmp_path):
     (folder / "step-000006" / "checksums.json").write_text('{"tokenizer.json": "0123456789abcdef"}')
     run = Run(str(folder))
     assert run.start.val_loss() == 8.5 and run.start.values["eps_mean"] == 0.5 and run.start.val_loss("c") == 9
-    assert math.isnan(run.start.values["loss"]) and math.isnan(run.start.values["balance"])  # only a step has them
+    assert math.isnan(run.start.values["loss"]) and math.isnan(run.start.values["balance"])  # figures of a step
     assert (run.data, run.tokenizer, run.checkpoint_step()) == ("abcd", "0123456789abcdef", 6)
     (folder / "last").symlink_to("step-000004")
     assert (Run(str(folder)).data, Run(str(folder)).checkpoint_step()) == ("old", 4)
     (folder / "start.json").write_text('{"data":"a1","held_out":"b2","tokenizer":"c3"}')
     run = Run(str(folder))
-    assert (run.data, run.held_out, run.tokenizer) == ("a1", "b2", "c3")  # before what a checkpoint says
+    assert (run.data, run.held_out, run.tokenizer) == ("a1", "b2", "c3")  # start.json is preferred to the checkpoint
     (folder / "start.json").write_text('{"data":1,"held_out":null}')
     assert (Run(str(folder)).data, Run(str(folder)).held_out) == ("old", None)
     for text in ("[1]", '{"step":'):

@@ -55,8 +55,8 @@ def test_intervals_follow_from_them():
     assert math.isnan(statistics.half(Spread(1, NAN, 1))) and math.isnan(statistics.detectable(Spread(0, NAN, 1)))
 
 
-# The shift at which 1 - nct.cdf(t) + nct.cdf(-t) is 0.8, over sqrt(n): by scipy.integrate.quad over the distribution of the
-# estimated deviation.
+# The shift at which 1 - nct.cdf(t) + nct.cdf(-t) is 0.8, over sqrt(n). It is computed by scipy.integrate.quad over the
+# distribution of the estimated deviation.
 @pytest.mark.parametrize(
     "n, want",
     [
