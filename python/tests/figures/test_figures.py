@@ -1,5 +1,5 @@
-"""erc.figures() against the definitions of src/tensor/figures.h in plain loops in double, and what centred rows and
-signs change."""
+"""erc.figures() compared with the definitions of src/tensor/figures.h in plain loops in double. The effects of centred
+rows and of signs are tested too."""
 
 import math
 
@@ -64,7 +64,7 @@ def bound(R, i):
 
 
 def by_definition(R, W, alpha):
-    """Of rows R and gates W, lists of numbers; no noise."""
+    """Returns the figures of rows R and gates W, lists of numbers, without noise."""
     n = len(R)
     every, pairs = range(n), [(i, j) for i in range(n) for j in range(n) if i != j]
     M = [[norm(dot(R[i], row) for row in W[j]) for j in every] for i in every]
@@ -117,7 +117,7 @@ def expected(layer, alpha=ALPHA):
 def test_definitions(shape, dtype):
     layer = Layer(*shape, dtype=dtype)
     with torch.no_grad():
-        layer.router[0] *= 0.125  # a short row: eps above 1
+        layer.router[0] *= 0.125  # a short row, which has eps above 1
     got, want = figures_of(layer), expected(layer)
     assert want["eps_above_1"] > 0
     proxies = {"proxy_route_top1", "home_top1"}  # test_hf_figures.py
@@ -152,7 +152,7 @@ def test_a_vector_added_to_all_rows_changes_no_centred_figure():
 
 
 def test_the_sign_of_rows_changes_no_figure():
-    """Without noise every one of these is even in R."""
+    """Without noise all these figures are even in R."""
     layer = Layer()
     before = figures_of(layer)
     with torch.no_grad():
@@ -183,7 +183,7 @@ def test_one_expert():
 
 
 def test_two_experts():
-    """Centred, they have opposite rows."""
+    """After centring, the two experts have opposite rows."""
     got = figures_of(Layer(2, D, d))
     assert got["centred_router_cos"] == pytest.approx(1) and got["centred_router_effective_rank"] == pytest.approx(1)
     assert got["centred_m_diagonal"] == pytest.approx(got["centred_m_off_diagonal"])
@@ -285,7 +285,7 @@ def test_tensor_group_has_those_of_the_router():
 @needs_counts
 @pytest.mark.parametrize("wanted", (_figures.NAMES, _figures.ALL_NAMES), ids=("default", "all"))
 def test_nothing_is_read_before_the_end(wanted):
-    """In fake tensors of a GPU, where what waits raises."""
+    """The tensors are fake ones of a GPU, where an operation that waits raises an error."""
 
     def run():
         R, W = torch.empty(8, 16, device="cuda", dtype=torch.bfloat16), torch.empty(8, 12, 16, device="cuda")

@@ -1,5 +1,4 @@
-"""What is logged: erc.metrics(), the choice of figures, and these in a Trainer's log; couplet.noise; a weight
-that follows a schedule."""
+"""Tests erc.metrics(), the choice of figures, a Trainer's log, couplet.noise, and a weight that follows a schedule."""
 
 import couplet
 import pytest
@@ -12,7 +11,7 @@ from test_attach import Model, by_hand, d, n, pairs_of
 
 
 class Names(torch.utils._python_dispatch.TorchDispatchMode):
-    """Of the operations that run."""
+    """Collects the names of the operations that run."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +28,7 @@ def attached(**more):
 
 
 def steps(model, erc, count):
-    """The losses of so many optimizer steps, before the weight, with three micro-batches each."""
+    """Runs `count` optimizer steps with three micro-batches each, and returns their losses before the weight."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
     for _ in range(count):
         losses.append(erc.loss())
@@ -53,7 +52,7 @@ def test_metrics_are_means_since_the_last_call(reduction):
         found = erc.metrics(reset=False)
         assert found == erc.metrics() and {"erc", "erc_last"} == {name for name in found if "proxy" not in name}
         assert (found["erc"], found["erc_last"]) == pytest.approx((sum(losses) / count, losses[-1]), rel=1e-5)
-    m = erc.metrics(per_layer=True)  # no step since: the last one
+    m = erc.metrics(per_layer=True)  # without a step since, the last values are returned
     assert m["erc"] == m["erc_last"] == pytest.approx(losses[-1])
     over = m["erc/0"] + m["erc/1"]
     assert m["erc"] == pytest.approx(over / 2 if reduction == "mean" else over)
@@ -61,7 +60,7 @@ def test_metrics_are_means_since_the_last_call(reduction):
 
 @pytest.mark.parametrize("how", ("loss", "backward"))
 def test_metrics_of_matrices(how):
-    """Of the last M, by hand; no product is made."""
+    """Values equal those computed by hand from the last M. No product is computed."""
     model, erc = attached(alpha=0.9)
     getattr(erc, how)()
     with Names() as made:
@@ -107,7 +106,7 @@ def test_chosen_figures_are_those_of_all():
     everything = erc.figures(per_layer=True)
     everything.update(erc.figures(per_layer=True, figures=_figures.EXPENSIVE))
     for name in (*_figures.ALL_NAMES, "erc"):
-        if name.endswith("topk") and name not in everything:  # there is no K
+        if name.endswith("topk") and name not in everything:  # K is unknown here
             continue
         one = erc.figures(per_layer=True, figures=(name,))
         assert one == {key: value for key, value in everything.items() if key.split("/")[0] == name} and one
@@ -171,7 +170,7 @@ def test_names_are_checked():
 
 
 def logs_of(tmp_path, figures, steps=4, every=2, **more):
-    """Entries of the Trainer's log that have a loss, and the loss of the coupling in each optimizer step."""
+    """Returns the entries of the Trainer's log that have a loss, and the coupling loss in each optimizer step."""
     transformers = pytest.importorskip("transformers")
     from test_hf import tiny, trainer_of
 

@@ -1,4 +1,4 @@
-"""couplet.RouterStats: loads and entropies of routers, counted from what their forward passes return."""
+"""couplet.RouterStats: loads and entropies of routers, counted from the outputs of their forward passes."""
 
 import copy
 import gc
@@ -15,21 +15,21 @@ n, k, tokens = 6, 2, 40
 
 
 class Router(nn.Module):
-    """Returns what it is given."""
+    """A router that returns its argument."""
 
     def forward(self, output):
         return output
 
 
 def routed(seed=0, unused=()):
-    """Logits [tokens, n] and the k largest of them; experts `unused` are never chosen."""
+    """Returns logits [tokens, n], and values and indices of the k largest. Experts `unused` are never chosen."""
     logits = torch.randn(tokens, n, generator=torch.Generator().manual_seed(seed))
     logits[:, list(unused)] -= 100
     return logits, *logits.topk(k, dim=-1)
 
 
 def expected(batches, scores=torch.softmax):
-    """Written out from the definitions."""
+    """Returns the figures computed from their definitions."""
     load = torch.bincount(torch.cat([indices.flatten() for _, _, indices in batches]), minlength=n).double()
     p = torch.cat([scores(logits.double(), -1) for logits, *_ in batches]).mean(0)
     entropy = lambda p: -sum(x * math.log(x) for x in (p / p.sum()).tolist() if x) / math.log(n)
@@ -62,7 +62,7 @@ def test_forms_of_output(form):
     router = Router()
     stats = couplet.RouterStats([router], n, top_k=k)
     batches = [routed(seed, unused=(4,)) for seed in range(3)]
-    for batch, inference in zip(batches, (True, False, True)):  # counts go on in either mode
+    for batch, inference in zip(batches, (True, False, True)):  # counts continue in either mode
         with torch.inference_mode(inference):
             router(FORMS[form](*batch))
     want = expected(batches)
@@ -100,7 +100,7 @@ def test_an_interval_begins_with_every_call():
     for seed in range(2):
         router(routed(seed))
         assert stats.figures(reset=False) == stats.figures()
-    assert stats.figures() == {}  # nothing since
+    assert stats.figures() == {}  # no pass since the last call
     router.eval()(routed(3))
     assert stats.figures() == {}
     router.train()(routed(1))
@@ -124,7 +124,7 @@ def test_sigmoid_scores():
 
 
 def test_numbers_that_are_no_experts():
-    """Dropped tokens (-1), and LongCat-Flash's experts that compute nothing (n and above)."""
+    """The numbers are dropped tokens (-1), and LongCat-Flash's experts that compute nothing (n and above)."""
     router = Router()
     stats = couplet.RouterStats([router], n)
     router(torch.tensor([[0, -1], [n, 5], [n + 7, 5]]))
@@ -132,7 +132,7 @@ def test_numbers_that_are_no_experts():
 
 
 def test_nothing_is_read_before_the_log():
-    """Fake tensors have no numbers: whatever would synchronise raises."""
+    """Fake tensors have no numbers, so every operation that would synchronise raises an error."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     router = Router()
@@ -164,7 +164,7 @@ def test_in_a_compiled_model():
 )
 def test_outputs_that_say_nothing(output, sentence):
     router = Router()
-    _ = couplet.RouterStats([router], n)  # hooks are there as long as it is
+    _ = couplet.RouterStats([router], n)  # the hooks exist as long as this object
     with pytest.raises(ValueError, match=sentence):
         router(output)
 
@@ -239,7 +239,7 @@ FAMILIES = {
 
 
 def loads_of_experts(model, batch):
-    """Layer -> loads [8] from what the model's code calls them with: indices, or each its tokens."""
+    """Returns layer -> loads [8], from the arguments of the model's experts: indices, or the tokens of each expert."""
     loads = [torch.zeros(8, dtype=torch.int64) for _ in range(2)]
 
     def counts_indices(load):
@@ -274,7 +274,7 @@ def loads_of_experts(model, batch):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore:couplet. the rows of w_gate")
 def test_families(family):
-    """The counts are those with which the model's own code calls its experts."""
+    """The counts equal those with which the model's own code calls its experts."""
     transformers = pytest.importorskip("transformers")
     from test_hf import FUSED
 
@@ -293,7 +293,7 @@ def test_families(family):
     assert list(loads) == [layer.number for layer in erc.layers]
     for load, of_experts in zip(loads.values(), want):
         assert load.tolist() == of_experts.tolist() and load.sum() > 0
-    # LongCat-Flash's logits have other experts too; the others of these return none before Transformers 5.
+    # LongCat-Flash's logits include other experts. DeepSeek-V3 and gpt-oss return none before Transformers 5.
     without = ("LongcatFlash",) if FUSED else ("LongcatFlash", "DeepseekV3", "GptOss")
     assert ("router_entropy" in stats.figures()) == (family not in without)
 

@@ -1,5 +1,5 @@
-"""couplet.token_figures and erc.record_tokens(): against the definitions of src/inspect/routing/signs.h in plain loops,
-the program on the same model and text, and what they must not change with."""
+"""couplet.token_figures and erc.record_tokens(), compared with the definitions of src/inspect/routing/signs.h in plain
+loops, and with the program on an equal model and text. Invariances are tested too."""
 
 import json
 import math
@@ -30,13 +30,13 @@ def pearson(x, y):
 
 
 def mean_rho(lists, least=3):
-    """lists: pairs (x, y)."""
+    """Returns the mean rank correlation. `lists` has pairs (x, y)."""
     found = [pearson(ranks(x), ranks(y)) for x, y in lists if len(x) >= least and len({*x}) > 1 and len({*y}) > 1]
     return sum(found) / len(found) if found else nan
 
 
 def sides(name, lists):
-    """lists: triples (x, y, sign)."""
+    """Returns correlations of all numbers and of those above and below 0. `lists` has triples (x, y, sign)."""
     keep = lambda l, test: [(a, b) for a, b, s in zip(*l) if test(s)]
     turned = lambda pairs: tuple(map(list, zip(*pairs))) if pairs else ([], [])
     return {
@@ -73,7 +73,7 @@ def by_definition(scores, responses, ids, centred, K):
 
 
 def drawn(T, n, values=None):
-    """Scores and responses; with `values`, of so many different ones: ties."""
+    """Returns scores and responses. With `values` they have few different values, so that there are ties."""
     scores, noise = torch.randn(T, n) + 0.3 * torch.randn(n), torch.randn(T, n)
     responses = (scores.abs() + 0.4 * scores + 0.5 * noise).abs()
     if values:
@@ -103,7 +103,7 @@ def test_definitions(T, n, K, values, centred):
         ids = torch.randint(0, 6, (T,))
         got = couplet.token_figures(scores, responses, ids, centred, K)
         want = by_definition(scores.double(), responses.double(), ids.tolist(), centred, K)
-        if values:  # differences from a mean that are 0 but for rounding, which is not the same in the two
+        if values:  # the two implementations round differences from a mean that are 0 in exact arithmetic differently
             for name in [name for name in want if name.startswith("ids.")]:
                 del want[name], got[name]
         assert got == pytest.approx(want, rel=1e-9, abs=1e-12, nan_ok=True)
@@ -125,7 +125,7 @@ def test_ids():
     )
     each = couplet.token_figures(scores, responses, range(12))
     assert all(math.isnan(each[f"ids.{side}"]) for side in ("all", "above", "below"))
-    # A part that depends on the id alone is taken away.
+    # A part that depends on the id alone is subtracted.
     ids, part = torch.arange(12) % 3, 100 * torch.rand(3, 6)
     moved = couplet.token_figures(scores + part[ids], responses - part[ids], ids)
     assert moved["ids.all"] == pytest.approx(couplet.token_figures(scores, responses, ids)["ids.all"])
@@ -146,7 +146,7 @@ def test_numbers_that_are_none():
     large = couplet.token_figures(scores, responses, K=2)
     scores[3, 2] = math.inf
     assert couplet.token_figures(scores, responses, K=2) == large != clean
-    scores[:] = 1.0  # none varies
+    scores[:] = 1.0  # all scores are equal
     got = couplet.token_figures(scores, responses)
     assert got["negative"] == 0 and all(math.isnan(value) for name, value in got.items() if name != "negative")
 
@@ -200,7 +200,7 @@ def recorded(model, batches, limit=2048, **more):
 
 
 def test_samples():
-    """Evenly spaced in each pass until there are so many; scores and responses as they are defined."""
+    """Samples are evenly spaced in each pass, up to the limit. Scores and responses equal their definitions."""
     model = Model()
     batches = [torch.randn(2, 5, 10), torch.randn(7, 10), torch.randn(4, 10)]
     x = torch.cat([b.reshape(-1, 10) for b in batches])
@@ -237,8 +237,8 @@ def test_figures_of_a_record():
 
 
 def test_common_vectors_and_signs_of_rows():
-    """One vector added to all rows: routing and all of centred scores stay; L does not. -R for R: M and L stay, and
-    the router prefers the opposite tokens."""
+    """One vector added to all rows changes L, but neither routing nor figures of centred scores. Rows -R in place of R
+    do not change M and L, and the router prefers the opposite tokens."""
     model, x = Model(), torch.randn(50, 10)
 
     def now(change):
