@@ -1,4 +1,4 @@
-"""A chart of every kind with its numbers, as couplet.report finds them in a report."""
+"""A chart of every kind with its numbers, in the form that couplet.report gets from a report."""
 
 import math
 

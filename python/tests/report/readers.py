@@ -1,4 +1,5 @@
-"""What couplet's programs read that may come from anybody: a row a file, small and whole, with the words that read it."""
+"""Files that couplet's programs read and that may come from anybody. Each row has a small complete file, and the
+arguments with which the program reads it."""
 
 import functools
 import gzip
@@ -37,26 +38,26 @@ class Reader(NamedTuple):
     name: str
     program: str
     main: Callable
-    file: str  # its place in the folder of a test
-    words: "list[str]"  # {} stands for that folder
-    refused: int  # exit code where the file is not usable
-    value: object  # what is in it: bytes, or the value of a JSON text
-    write: Callable = bytes  # the text of the value, where it is not bytes
+    file: str  # its place in a test's folder
+    words: "list[str]"  # {} stands for the test's folder
+    refused: int  # exit code if the file is not usable
+    value: object  # the content: bytes, or the value of a JSON text
+    write: Callable = bytes  # the function from the value to bytes
     pack: Callable = bytes
-    prepare: Callable = lambda folder: None  # writes what is beside it
-    optional: bool = False  # may be absent
-    share: int = 1  # of the damages, every share-th is tried, because a try takes long
+    prepare: Callable = lambda folder: None  # writes the other files
+    optional: bool = False  # the file may be absent
+    share: int = 1  # every share-th of the damages is tried, because a try takes long
 
     @property
     def whole(self):
         return self.pack(self.write(self.value))
 
     def with_text(self, text):
-        """Of a value one of whose places is "@@": another JSON text there."""
+        """Returns the file with another JSON text in the place of "@@" in its value."""
         return self.pack(self.write(self.value).replace(b'"@@"', text.encode()))
 
     def path(self, folder, name=None):
-        """Where the file goes, under its own name or another; what is beside it is there."""
+        """Writes the other files, and returns the path of this file, which is absent, under its own or another name."""
         self.prepare(folder)
         path = folder / (name or self.file)
         path.unlink(missing_ok=True)
@@ -85,7 +86,7 @@ def two_runs(folder, packed=False):
         made = one.write(folder)
         for name, value in BESIDE.items():
             (made / name).write_bytes(json_of(value))
-    if packed:  # a plain one comes first
+    if packed:  # a plain file is preferred to a packed one
         (folder / "run" / "metrics.jsonl").unlink(missing_ok=True)
 
 
@@ -97,7 +98,7 @@ def one_run(folder, packed=False):
 
 
 def of_run(program, main, name, words, refused, value, write, beside, **more):
-    """A row of the file of a run."""
+    """Returns the row of a file of a run."""
     packed = name.endswith(".gz")
     pack = functools.partial(gzip.compress, mtime=0) if packed else bytes
     prepare = functools.partial(beside, packed=packed)
@@ -120,7 +121,7 @@ def of_tensorboard(name, value, write=bytes):
 
 
 def results():
-    """A task that is asked for options, and two for texts."""
+    """Returns results with one task of options and two tasks of texts."""
     ours = json.loads(gzip.decompress((HERE.parent / "export" / "evaluation" / "own.json.gz").read_bytes()))
     return {**ours, "results": {name: ours["results"][name] for name in ("arc_challenge", "gsm8k", "triviaqa")}}
 

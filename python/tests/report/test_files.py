@@ -1,4 +1,4 @@
-"""Files that may come from anybody: what is refused unread, what is printed of them, and damaged ones."""
+"""Files that may come from anybody: files refused unread, escaped output, and damaged files."""
 
 import copy
 import io
@@ -28,7 +28,7 @@ of_every_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READER
 
 
 def said_of(capsys, program, run, words):
-    """Exit code and messages; what is printed does not steer a terminal."""
+    """Returns exit code and messages. Checks that the output has no control sequences for a terminal."""
     code = run(words)
     out, err = capsys.readouterr()
     assert not STEERS.search(out + err), (words, out, err)
@@ -74,7 +74,7 @@ def test_what_an_encoding_lacks_is_escaped():
     ),
 )
 def test_memory_of_control_groups(groups, left, tmp_path):
-    """Version 2, of the group or one that holds it, and version 1."""
+    """The limit is that of version 2, for the group or a parent of it, or that of version 1."""
     files = {
         "/proc/meminfo": "MemTotal: 5000 kB\nMemAvailable:    1000 kB\n",
         "/proc/self/cgroup": "5:cpu,memory:/job\n1:name=systemd:/x\n0::/a/b\n",
@@ -122,7 +122,7 @@ def special(path, kind):
         path.mkdir()
     elif kind == "too large":
         path.touch()
-        os.truncate(path, 1 << 42)  # sparse
+        os.truncate(path, 1 << 42)  # a sparse file
     elif kind == "not UTF-8":
         path.write_bytes(b"\xff\xfe{}")
     elif kind == "nested":
@@ -222,7 +222,7 @@ def test_a_page_is_utf_8_without_control_characters(tmp_path):
 
 @of_every_reader
 def test_an_interrupt(reader, tmp_path, capsys, monkeypatch):
-    """Ctrl-C while the file is read."""
+    """Ctrl-C is pressed while the file is read."""
     path, opening = reader.path(tmp_path), os.open
     path.write_bytes(reader.whole)
 
@@ -237,7 +237,7 @@ def test_an_interrupt(reader, tmp_path, capsys, monkeypatch):
 
 
 def test_names_in_a_dump(tmp_path, capsys):
-    """A name that would forge a line is refused, with its escapes; so is a kind."""
+    """A name that would forge a line is refused, and printed with escapes. The name of a kind is treated alike."""
     blob = (FOLDER / "z-loss.layers.safetensors").read_bytes()
     length = int.from_bytes(blob[:8], "little")
     for old, new in (("logits", HOSTILE), ("z-loss", HOSTILE)):
@@ -252,7 +252,7 @@ def test_names_in_a_dump(tmp_path, capsys):
 
 
 def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
-    """A dump of more than a quarter of the available memory is refused unread, and what runs out later has a sentence."""
+    """A dump of more than a quarter of the available memory is refused unread. Lack of memory later has a message."""
     path = tmp_path / "a.safetensors"
     save_file({"R": torch.ones(2, 4), "W_g": torch.ones(2, 3, 4), "loss": torch.ones(())}, path)
     assert certify.main([str(path)]) in (0, 1)
@@ -276,7 +276,7 @@ def test_memory_that_is_not_there(tmp_path, capsys, monkeypatch):
 
 
 def damaged(blob, draw):
-    """A copy with one to three damages: bits, bytes that steer, cuts, pieces twice, numbers of many digits."""
+    """Returns a copy with one to three damages: changed bits, control bytes, cuts, repeated pieces, long numbers."""
     copy = bytearray(blob)
     for _ in range(draw.randint(1, 3)):
         at = draw.randrange(len(copy) + 1) if draw.random() < 0.3 else draw.randrange(min(len(copy), 1000) + 1)
@@ -288,14 +288,14 @@ def damaged(blob, draw):
 
 
 def random_damage(reader):
-    """Copies of a file of which each is damaged in its own way."""
+    """Yields copies of a file, each damaged at random."""
     draw = random.Random(43)
     for _ in range(COPIES // min(reader.share, 10)):
         yield damaged(reader.whole, draw)
 
 
 def at_every_byte(reader):
-    """Cut there, and with a bit turned; of a file of more than 8 COPIES bytes at so many places."""
+    """Yields copies that are cut at a byte, or have one bit changed there, at up to 8 COPIES bytes."""
     whole = reader.whole
     for at in range(0, len(whole), max(1, len(whole) * reader.share // (8 * COPIES))):
         yield whole[:at]
@@ -304,11 +304,12 @@ def at_every_byte(reader):
 
 VALUES = ["null", "true", "-1", "0.5", "1e308", "1e999", "NaN", "-Infinity", str(2**53 + 1), "9" * 400]
 VALUES += ["[]", "{}", "[null]", '{"1": "x"}', json.dumps(HOSTILE), '"\\ud800"', "[" * 50_000 + "]" * 50_000]
-CASES = len(VALUES) + 2  # and it is absent, or there twice: a prime, so that every so many-th place meets all of them
+# Two more cases: absent and doubled. The sum is a prime, so that regular steps reach all cases.
+CASES = len(VALUES) + 2
 
 
 def places(value):
-    """(container, key) of every member and element."""
+    """Yields (container, key) of every member and element."""
     for key, one in value.items() if isinstance(value, dict) else enumerate(value):
         yield value, key
         if isinstance(one, (dict, list)):
@@ -316,7 +317,7 @@ def places(value):
 
 
 def wrong_values(reader):
-    """Every member of a JSON text as another value, absent, or twice; every so many-th of these cases."""
+    """Yields copies of a JSON text with one member changed, absent, or doubled. Only every `step`-th case is used."""
     if reader.write is bytes:
         return
     total = len(list(places(reader.value))) * CASES
@@ -338,7 +339,7 @@ def wrong_values(reader):
 @of_every_reader
 @pytest.mark.parametrize("damage", (random_damage, at_every_byte, wrong_values), ids=lambda damage: damage.__name__)
 def test_damaged_files(reader, damage, tmp_path, capsys):
-    """Each ends with an exit code and a sentence, never with an exception or with bytes that steer a terminal."""
+    """Each program ends with an exit code and a sentence. It raises no exception, and prints no control sequences."""
     path = reader.path(tmp_path)
     path.write_bytes(reader.whole)
     words = reader.words_in(tmp_path)
@@ -352,7 +353,7 @@ def test_damaged_files(reader, damage, tmp_path, capsys):
 
 
 def test_a_file_that_cannot_be_written_whole(tmp_path):
-    """A limit of the size of files, in a process of its own: what was there stays, and nothing beside it."""
+    """A process with a limit on the size of files fails to write. The old file stays, and no other file is left."""
     (tmp_path / "r.json").write_text("before")
     code = (
         "import resource, sys; from couplet.report import _files\n"

@@ -1,4 +1,4 @@
-"""couplet.report.page: the same page as the program writes, whole and escaped."""
+"""couplet.report.page writes the page that the program writes, complete and escaped."""
 
 import json
 import pathlib

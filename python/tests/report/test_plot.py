@@ -1,5 +1,5 @@
-"""couplet.plot: every kind of chart in every format, the same bytes each time, and what is refused. `page.json` is the data
-of a page of two small checkpoints."""
+"""couplet.plot: every kind of chart in every format, equal bytes in each run, and refused input. `page.json` is the
+data of a page of two small checkpoints."""
 
 import json
 import os
@@ -23,7 +23,7 @@ BEGINNINGS = {"svg": b"<?xml", "pdf": b"%PDF-", "png": b"\x89PNG"}
 
 @pytest.fixture
 def report(tmp_path):
-    """A file with a report."""
+    """Returns the path of a file with a report."""
     (tmp_path / "r.json").write_text(json.dumps(REPORT))
     return tmp_path / "r.json"
 
@@ -49,7 +49,7 @@ def refused(folder, capsys, report, *sentences, words=()):
         assert sentence in said, said
 
 
-# ---- what is drawn ----
+# ---- drawings ----
 
 
 @pytest.mark.parametrize("form", BEGINNINGS)
@@ -78,7 +78,7 @@ def test_hostile_names(tmp_path):
 
 
 def test_axes(monkeypatch, tmp_path):
-    """Shares up to 1, zero on an axis, and zero on a logarithmic one."""
+    """The axes have shares up to 1, zero on a linear axis, and zero on a logarithmic one."""
     found = {}
     savefig = _charts.Figure.savefig
 
@@ -103,7 +103,7 @@ def test_colours_follow_groups():
 
 
 def test_names_in_the_legend(tmp_path):
-    """Groups have the chart's names; of many lines on the ramp the first and the last are named."""
+    """Groups have the chart's names. Of many lines on the ramp the first and the last are named."""
     texts = {path.stem: texts_of(path) for path in drawn(tmp_path, "boxes", "ramp", "infinite")}
     assert {"vanilla", "ERC"} <= set(texts["boxes"])
     assert "layer 0" in texts["ramp"] and "… layer 15" in texts["ramp"] and "layer 1" not in texts["ramp"]
@@ -111,7 +111,7 @@ def test_names_in_the_legend(tmp_path):
 
 
 def test_recorded_runs(tmp_path):
-    """What compare writes of them, and its curves as pictures."""
+    """compare writes a JSON of recorded runs, and its curves are drawn."""
     from couplet.compare.__main__ import main
 
     runs = [str(ROOT / "experiments" / "runs" / name) for name in ("short-alpha-1-s0", "short-alpha-0.4-s0")]
@@ -179,7 +179,7 @@ def test_damaged_reports(name, tmp_path, capsys):
 
 
 def alone(missing, *words):
-    """The source tree's couplet.plot, in a Python where `missing` cannot be imported."""
+    """Runs the source tree's couplet.plot in a Python where `missing` cannot be imported."""
     code = (
         f"import runpy, sys; sys.modules.update(dict.fromkeys({missing!r})); sys.argv = ['plot', *{list(words)!r}]; "
         "runpy.run_module('couplet.plot', run_name='__main__')"
@@ -227,7 +227,7 @@ def test_loss_without_torch():
     ),
 )
 def test_programs_without_torch(module, sentence):
-    """-S: without installed packages."""
+    """The option -S hides installed packages."""
     done = subprocess.run(
         [sys.executable, "-S", "-m", f"couplet.{module}", "x.json", "--out", "x"],
         capture_output=True,

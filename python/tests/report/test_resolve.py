@@ -1,5 +1,5 @@
-"""The list of charts, and the charts of a report: numbers taken from its JSON, matrices, what is damaged.
-`page.json` is the data of a page of two small checkpoints."""
+"""The list of charts, and the charts of a report: numbers taken from its JSON, matrices, damaged reports. `page.json`
+is the data of a page of two small checkpoints."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ def chart_of(report, name):
 
 def test_rows_of_the_list():
     sections = {(one["of"], one["id"]) for one in LIST["sections"]}
-    ids = [(one["of"].replace("routing", "inspect"), one["id"]) for one in LIST["charts"]]  # which share a page
+    ids = [(one["of"].replace("routing", "inspect"), one["id"]) for one in LIST["charts"]]  # one page for both
     assert len(ids) == len(set(ids)) and all(re.fullmatch("[a-z0-9-]+", name) for _, name in ids)
     for one in LIST["charts"]:
         assert all(one.get(key) for key in KEYS) and (one["of"], one["section"]) in sections, one["id"]
@@ -39,7 +39,7 @@ def test_rows_of_the_list():
 
 
 def test_words_of_the_list():
-    """Titles are words; captions, sections and the glossary are sentences."""
+    """Titles are words. Captions, sections and the glossary are sentences."""
     for one in LIST["charts"]:
         assert re.match("[A-Z]", one["title"]) and "_" not in re.sub("M_tok|α_min", "", one["title"]), one["title"]
         assert one.get("caption", ".")[-1] == ".", one["caption"]
@@ -78,7 +78,7 @@ def test_a_panel_a_line_of_many(report):
 
 
 def test_gaps_and_infinity(report):
-    """A layer that a checkpoint lacks, a quotient by 0, a figure that is missing; an infinite bound."""
+    """Gaps are a layer that a checkpoint lacks, a quotient by 0, and a missing figure. A bound may be infinite."""
     first, second = report["checkpoints"]
     del second["layers"][1]
     first["layers"][0].update(alpha_min=None, alpha_min_infinite=True)
@@ -122,7 +122,7 @@ def test_quantiles_are_those_of_numpy():
 
 
 def test_headlines_of_an_evaluation():
-    """A dot a task whose headline is a share, with two standard errors within 0 and 1; a loss has none."""
+    """Each task whose headline is a share has a dot, with two standard errors within 0 and 1. A loss has no dot."""
     results = {
         "a": {"chance": 0.25, "summary": {"share": 0.5, "stderr": 0.1}},
         "b": {"summary": {"share": 0.9, "stderr": 0.2}},
@@ -176,7 +176,7 @@ def places(value, path=()):
 
 @pytest.mark.parametrize("put", (None, "x", -1, True, 1e308, [], {}, [None], {"1": "x"}), ids=repr)
 def test_damaged_reports(put, report, tmp_path, capsys):
-    """Every third member replaced: charts, or one sentence."""
+    """Every third member is replaced. The result is charts, or one sentence."""
     pytest.importorskip("matplotlib")
     from couplet import plot
 

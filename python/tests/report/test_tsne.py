@@ -1,4 +1,4 @@
-"""couplet.plot --tsne: rows that `couplet inspect --rows` wrote, and files that are none."""
+"""couplet.plot --tsne on rows that `couplet inspect --rows` wrote, and on other files."""
 
 import os
 import random
@@ -27,7 +27,7 @@ def records(rows, experts, layer=3):
 
 @pytest.fixture
 def clusters(tmp_path):
-    """Three experts, whose rows lie far apart in six dimensions."""
+    """Writes rows of three experts that lie far apart in six dimensions."""
     experts = np.repeat([0, 4, 8], 20)
     centres = 100 * np.eye(6)[experts // 4]
     np.save(tmp_path / "r.npy", records(centres + np.random.default_rng(1).normal(size=(60, 6)), experts))
@@ -97,7 +97,7 @@ def test_what_is_refused(which, tmp_path, capsys):
 
 
 def test_damaged_files(clusters):
-    """Each is read, or refused with a sentence that does not steer a terminal."""
+    """Each file is read, or refused with a sentence without control sequences."""
     draw, whole, refused = random.Random(7), clusters.read_bytes(), 0
     for _ in range(COPIES):
         copy = bytearray(whole)
@@ -113,7 +113,7 @@ def test_damaged_files(clusters):
 
 @pytest.mark.skipif(couplet.find_program() is None, reason="the program couplet is not on PATH")
 def test_rows_of_the_program(tmp_path):
-    """They are the gates of every first expert of the middle layer, number for number."""
+    """The rows equal the gates of every first expert of the middle layer, number for number."""
     load = pytest.importorskip("safetensors.torch").load_file
     model, out = ROOT / "tests" / "golden" / "eval" / "model", tmp_path / "r.npy"
     subprocess.run([couplet.find_program(), "inspect", model, "--rows", out], check=True, capture_output=True)
