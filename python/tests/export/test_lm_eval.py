@@ -1,5 +1,5 @@
-"""The files of `couplet.export lm-eval`, read by lm-evaluation-harness itself: its tables, its readers of file names, its
-datasets; and its own means and errors of the values in the lines."""
+"""The files of `couplet.export lm-eval` are read by lm-evaluation-harness itself: by its tables, its readers of file
+names, and its datasets. Its means and errors of the values in the lines are compared too."""
 
 import collections
 import datetime
@@ -27,7 +27,7 @@ DATE = datetime.datetime.fromtimestamp(SECONDS).strftime("%Y-%m-%dT%H-%M-%S.%f")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder as --output_path of lm_eval leaves it."""
+    """Returns a folder like the one that --output_path of lm_eval leaves."""
     made = tmp_path_factory.mktemp("results") / "model"
     made.mkdir()
     words = [
@@ -112,7 +112,7 @@ def test_model(results):
 
 
 def test_saved_again(folder, results, tmp_path):
-    """Their tracker saves our results and lines; the hash of a task's lines is the one that is there."""
+    """The tracker of lm_eval saves our results and lines. Its hash of a task's lines equals the exported one."""
     saver = tracker.EvaluationTracker(output_path=str(tmp_path))
     saver.general_config_tracker.model_name_sanitized = "model"
     samples = {task: lines_of(folder, task) for task in results["configs"]}
@@ -124,7 +124,7 @@ def test_saved_again(folder, results, tmp_path):
 
 @pytest.mark.parametrize("task", ["arc_challenge", "gsm8k", "triviaqa", "agieval_math", "agieval_sat_math"])
 def test_values(folder, results, task):
-    """Their mean and mean_stderr of the values in the lines."""
+    """The figures equal lm_eval's mean and mean_stderr of the values in the lines."""
     values = collections.defaultdict(list)
     for line in lines_of(folder, task):
         for name in line["metrics"]:
@@ -137,14 +137,14 @@ def test_values(folder, results, task):
 
 
 class Leaf:
-    """As much of a task as their groups look at."""
+    """The members of a task that groups of lm_eval use."""
 
     def __init__(self, name):
         self.task_name = self.name = name
 
 
 def test_groups(results):
-    """Their Group.aggregate of our tasks."""
+    """The figures of groups equal lm_eval's Group.aggregate of our tasks."""
     for name, below in results["group_subtasks"].items():
         got = results["groups"][name]
         figures = [key for key in got if "," in key]
@@ -160,7 +160,7 @@ def test_groups(results):
 
 
 def test_datasets(folder, tmp_path):
-    """The library with which the card of a results folder reads both kinds of files."""
+    """datasets, the library of the card of a results folder, reads both kinds of files."""
     datasets = pytest.importorskip("datasets")
     for name in (f"results_{DATE}.json", f"samples_gsm8k_{DATE}.jsonl", f"samples_arc_challenge_{DATE}.jsonl"):
         read = datasets.load_dataset("json", data_files=str(folder / name), split="train", cache_dir=str(tmp_path))

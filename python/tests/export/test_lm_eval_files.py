@@ -1,5 +1,5 @@
-"""couplet.export lm-eval: the same files as the program of d6841828 wrote of the evaluation beside this file, which needs
-neither PyTorch nor the program; and damaged results."""
+"""couplet.export lm-eval writes the files that the program of d6841828 wrote of the evaluation in this folder. The test
+needs neither PyTorch nor the program. Damaged results are tested too."""
 
 import copy
 import gzip
@@ -23,7 +23,7 @@ def golden(name):
 
 
 def same(got, want, where=""):
-    """Figures to the nine digits of the program's JSON, all else exactly."""
+    """Compares figures to the nine digits of the program's JSON, and all other values exactly."""
     if isinstance(want, dict):
         assert got.keys() == want.keys(), (where, got.keys() ^ want.keys())
         for key, value in want.items():
@@ -60,7 +60,7 @@ def test_the_files_of_before(tmp_path):
 
 
 def test_without_packages(tmp_path):
-    """The standard library is enough."""
+    """The export needs only the standard library."""
     (tmp_path / "own.json").write_bytes(gzip.decompress((HOME / "own.json.gz").read_bytes()))
     for name in ("torch", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('none')\n")

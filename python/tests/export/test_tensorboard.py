@@ -1,5 +1,5 @@
-"""couplet.export tensorboard, read by TensorBoard itself: the same values as the event files that the program of
-d6841828 wrote of the run beside this file, runs that are resumed while they are followed, and what is refused."""
+"""couplet.export tensorboard, read by TensorBoard itself. The values equal those of the event files that the program of
+d6841828 wrote of the run in this folder. Resumed runs that are followed and refused input are tested too."""
 
 import functools
 import gzip
@@ -25,7 +25,7 @@ RUN = pathlib.Path(__file__).parent / "run"
 
 @pytest.fixture(autouse=True)
 def as_in_a_new_process(monkeypatch):
-    """Event files of one second are read in the order of their numbers as words, so 10 comes before 9."""
+    """Resets the number in names of event files. Files of one second are read in its order as a word: 10 before 9."""
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
@@ -36,7 +36,7 @@ def events_of(folder):
 
 
 def texts_of(found):
-    """By the tag without what SummaryWriter adds to it."""
+    """Returns the texts by tag, without the suffix that SummaryWriter adds."""
     return {
         tag.removesuffix("/text_summary"): [(e.step, e.tensor_proto.string_val[0]) for e in found.Tensors(tag)]
         for tag in found.Tags()["tensors"]
@@ -49,7 +49,7 @@ def export(*words):
 
 @pytest.fixture
 def run(tmp_path):
-    """A run whose lines a test writes."""
+    """Returns the folder of a run. The test writes its lines."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(
         "# a run\ntrain:\n    # steps\n    steps: 6\n    seed: 0\nlog:\n    every: 1\n"
@@ -199,24 +199,24 @@ def test_without_a_writer(run, monkeypatch, capsys):
 
 
 class Watched:
-    """Looks of a follower, which a test answers with the next change of the run."""
+    """Replaces the sleep of a follower: each call makes the next change of the run."""
 
     def __init__(self, changes, monkeypatch):
         self.changes, self.clock = list(changes), 1_000_000_000
         monkeypatch.setattr(_tensorboard.time, "sleep", self.next)
 
     def next(self, _seconds):
-        self.changes.pop(0)()  # IndexError: the follower did not end
+        self.changes.pop(0)()  # IndexError means that the follower did not end
 
 
 def test_a_run_that_is_cut_and_goes_on(run, monkeypatch):
-    """Steps after the checkpoint are told once, from the resumed run; a line that is half there is waited for."""
+    """Steps after the checkpoint are written once, from the resumed run. Half a line is read when it is complete."""
 
     def half():
         with open(run / "metrics.jsonl", "a") as file:
             file.write(lines_of(5)[0][:20])
 
-    def resumed():  # the program writes the file anew, under another name
+    def resumed():  # the program writes a new file and renames it
         (run / "new").write_text("".join([*lines_of(1, 2), *lines_of(3, loss=9)]))
         (run / "new").replace(run / "metrics.jsonl")
 
@@ -232,9 +232,7 @@ def test_a_run_that_is_cut_and_goes_on(run, monkeypatch):
     Watched([half, resumed, longer, end], monkeypatch)
     assert export(run, "--follow") == 0
     assert losses(run / "tensorboard")[-1] == (7, 7.5) and len(losses(run / "tensorboard")) == 7
-    assert (
-        len(list((run / "tensorboard").iterdir())) == 2
-    )  # the second one purges what the first says of steps from 3 on
+    assert len(list((run / "tensorboard").iterdir())) == 2  # the second file purges steps from 3 on of the first
 
 
 def test_a_file_that_is_cut_in_place(run, monkeypatch):
@@ -251,7 +249,7 @@ def test_an_interrupt(run):
     """The lines so far are in the file, and the exit code is 130."""
     write(run, *lines_of(1, 2))
     words = [sys.executable, "-m", "couplet.export", "tensorboard", str(run), "--follow"]
-    # A shell starts what is behind & with SIGINT ignored, which programs inherit.
+    # A shell starts a command with & with SIGINT ignored, which programs inherit.
     heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     follower = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
     stop = threading.Timer(120, follower.kill)
