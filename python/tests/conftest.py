@@ -1,4 +1,4 @@
-"""Helpers of several tests: golden values, comparisons, processes, small models."""
+"""Helpers for several tests: golden values, comparisons, processes, small models."""
 
 import contextlib
 import datetime
@@ -13,14 +13,14 @@ import torch.multiprocessing as mp
 
 try:
     import torch.distributed.fsdp as fsdp
-except ImportError:  # a torch built without torch.distributed
+except ImportError:  # this torch is built without torch.distributed
     fsdp = None
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(2)
 
-# PyTorch 2.4 has none at this place; that of 2.6 records events of streams, which on a CPU have none.
+# PyTorch 2.4 has no fully_shard here. In 2.6 fully_shard records events of streams, which CPU streams lack.
 HAS_FULLY_SHARD = hasattr(fsdp, "fully_shard") and hasattr(torch.cpu.Stream, "record_event")
 needs_fully_shard = pytest.mark.skipif(
     not HAS_FULLY_SHARD,
@@ -40,7 +40,7 @@ GOLDEN = ROOT / "tests" / "golden" / "erc"
 
 
 def close(got, want, limit, name=""):
-    """norm(got - want) / norm(want) <= limit; absolutely where `want` is next to nothing."""
+    """Checks norm(got - want) / norm(want) <= limit. If `want` is nearly zero, the absolute error is checked."""
     got, want = got.detach().double(), want.double()
     error, size = torch.linalg.vector_norm(got - want), torch.linalg.vector_norm(want)
     if size < 1e-10:
@@ -50,13 +50,13 @@ def close(got, want, limit, name=""):
 
 
 def all_close(got, want, limit):
-    """Each of the tensors is close to its counterpart, and there are as many."""
+    """Checks that both have equally many tensors, and that each is close to its counterpart."""
     for a, b in zip(got, want, strict=True):
         close(a, b, limit)
 
 
 def same_gradients(model, got, limit):
-    """The gradients of `got`, by name, are those of the model's parameters. None stands for no gradient."""
+    """Checks that the gradients of `got`, by name, are those of the model's parameters. None means no gradient."""
     for name, p in model.named_parameters():
         assert (p.grad is None) == (got[name] is None), name
         if p.grad is not None:
@@ -65,7 +65,7 @@ def same_gradients(model, got, limit):
 
 @pytest.fixture
 def one_thread():
-    """For small inputs: a second thread only waits."""
+    """Sets one thread. With small inputs a second thread only waits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -90,7 +90,7 @@ def _group(folder, rank, size, backend="gloo"):
 
 
 def in_processes(run, size, *arguments, backend="gloo"):
-    """Returns what `run(rank, *arguments)` returns in each of the processes of a group, by rank."""
+    """Runs `run(rank, *arguments)` in each process of a group, and returns the results by rank."""
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_run_process, args=(run, size, backend, folder, arguments), nprocs=size)
         return [torch.load(os.path.join(folder, f"{rank}.pt")) for rank in range(size)]
@@ -98,7 +98,7 @@ def in_processes(run, size, *arguments, backend="gloo"):
 
 @contextlib.contextmanager
 def group_of_one():
-    """A process group of this process alone."""
+    """Makes a process group of this process alone."""
     with tempfile.TemporaryDirectory() as folder, _group(folder, 0, 1):
         yield
 
@@ -120,7 +120,8 @@ class InMemory(torch.nn.Module):
 
 
 def in_chunks(monkeypatch, numbers=1):
-    """Plain torch with chunks of so many numbers, 1: an expert at a time; no responses kept, no row multiplied in vain."""
+    """Sets plain torch to chunks of so many numbers (1: one expert at a time). No responses are kept, and no row
+    without an active hinge is multiplied."""
     from couplet.ops import _plain
 
     for name, value in dict(ROOM=numbers, FEW=0, CALLS=1).items():
@@ -128,7 +129,7 @@ def in_chunks(monkeypatch, numbers=1):
 
 
 def accelerator_paths(monkeypatch, experts_at_once=None):
-    """The code for accelerators on the CPU: all experts at once, or so many; one alone computes z twice."""
+    """Runs the code for accelerators on the CPU, with all experts or so many at once. One expert computes z twice."""
     from couplet.ops import _accelerator, _native, _plain
 
     monkeypatch.setattr(_native, "fits", lambda job: False)
@@ -150,7 +151,7 @@ def accelerator(request, monkeypatch):
 
 
 def model_of(model, config, settings):
-    """A model of Transformers by its classes' names, or the test is skipped: this release does not have it."""
+    """Returns a model of Transformers by its classes' names. The test is skipped if this release lacks the model."""
     import transformers
 
     if not hasattr(transformers, model):

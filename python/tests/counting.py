@@ -1,9 +1,10 @@
-"""Counts what an accelerator would do, in fake tensors that have no numbers and need no device: kernels, bytes,
-operations, peak memory. What would wait for the device (reading a number, a shape that depends on numbers) raises
-there; copies between host and device are counted.
+"""Counts the work of an accelerator in fake tensors, which have no numbers and need no device: kernels, bytes,
+operations, peak memory. An operation that would wait for the device (to read a number, or for a shape by numbers)
+raises an error. Copies between host and device are counted.
 
-A kernel is an operation of torch that writes memory of the device: no view, no allocation, nothing that has its
-result on the CPU. What one of them launches inside is not seen (docs/pytorch/gpu.md names those that launch more)."""
+A kernel is an operation of torch that writes memory of the device. Views, allocations and operations with results on
+the CPU are not kernels. Launches inside an operation are not counted (docs/pytorch/gpu.md names operations with
+several)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 ALLOCATIONS = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_"}
-OVERWRITES = {"fill_", "zero_", "copy_"}  # what was there before is not read
+OVERWRITES = {"fill_", "zero_", "copy_"}  # operations that do not read the old numbers
 PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_"}
 
 
@@ -31,14 +32,14 @@ class Kernel:
     name: str
     bytes: int  # read and written, each operand once
     operations: int = 0  # 2 x multiplications of a product
-    in_f64: int = 0  # those of a product in f64
+    in_f64: int = 0  # operations in f64
 
 
 @dataclasses.dataclass
 class Counts:
     each: List[Kernel] = dataclasses.field(default_factory=list)
     host_copies: int = 0
-    peak: int = 0  # bytes of tensors made, at most at once
+    peak: int = 0  # most bytes of tensors that exist at once
 
     @property
     def kernels(self) -> int:
@@ -54,7 +55,7 @@ class Counts:
 
 
 def _bytes_touched(t: Tensor) -> int:
-    """Bytes that a view shows; an expanded dimension counts once."""
+    """Returns the bytes of a view's elements. An expanded dimension counts once."""
     count = 1
     for size, stride in zip(t.shape, t.stride()):
         count *= size if stride or size == 0 else 1
@@ -70,7 +71,7 @@ def _storage(t: Tensor) -> int:
 
 
 def _operands(function: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Tuple[List[Tensor], List[Tensor]]:
-    """What an operation reads, and what it writes of that which was there before: by its schema."""
+    """Returns the tensors that an operation reads, and the existing tensors that it writes, by its schema."""
     name = function.__name__.split(".")[0]
     skips_old = name in OVERWRITES or kwargs.get("beta") == 0
     read: List[Tensor] = []
@@ -86,7 +87,7 @@ def _operands(function: Any, args: Sequence[Any], kwargs: Dict[str, Any]) -> Tup
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what runs under it. `counts.peak` is of the tensors that are made under it and still there."""
+    """Counts the operations inside a `with` block. `counts.peak` counts tensors made in it that still exist."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -127,7 +128,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         read, written = _operands(function, args, kwargs)
         written = written + fresh
         devices = {t.device.type for t in written}
-        is_copy = name in ("copy_", "_to_copy")  # of numbers without dimensions others take the value with the launch
+        is_copy = name in ("copy_", "_to_copy")  # other operations get a host number without dimensions with the launch
         if any(t.device.type not in devices and (t.dim() or is_copy) for t in read) and written:
             self.counts.host_copies += 1
         if devices <= {"cpu"}:
@@ -142,7 +143,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.counts.each.append(Kernel(name, moved, operations))
 
     def _count_noise(self, router: Tensor, delta: Tensor) -> None:
-        """What couplet::noise launches (_noise_kernels.py), and holds for a moment: routers in f64, their products."""
+        """Adds the kernels of couplet::noise (_noise_kernels.py), and its memory: routers in f64, their products."""
         l, n, d = router.shape
         size, gram = router.dtype.itemsize, 8 * l * n * n
         self.counts.each += [
@@ -157,12 +158,12 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 # ---- the shapes of models ----
 
 LAYOUTS = ("fused", "stacked", "list", "interleaved")  # [n, 2D, d], [n, D, d], n of [D, d], the .mT of [n, d, 2D]
-HALVES = {"fused": "first", "interleaved": "interleaved"}  # where in them the gates are
+HALVES = {"fused": "first", "interleaved": "interleaved"}  # the place of the gates in each layout
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape(bench.Shape):
-    """MoE layers and how their gates lie in one of `ep` processes that share the experts."""
+    """MoE layers and the layout of their gates in one of `ep` processes that share the experts."""
 
     ep: int = 1
     layout: str = "stacked"
@@ -170,7 +171,7 @@ class Shape(bench.Shape):
 
     @property
     def here(self) -> int:
-        """Experts of a layer in one process."""
+        """Returns the experts of a layer in one process."""
         return self.n // self.ep
 
     @property
@@ -179,22 +180,22 @@ class Shape(bench.Shape):
 
     @property
     def gate_bytes(self) -> int:
-        """Bytes of a layer's gates in one process."""
+        """Returns the bytes of a layer's gates in one process."""
         return self.here * self.d * self.D * self.dtype.itemsize
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of their gradient; a fused one includes the half that is zero."""
+        """Returns the bytes of the gates' gradient. A fused gradient includes the half that is zero."""
         return self.gate_bytes * (2 if self.half else 1)
 
     def ideal_bytes(self, accumulates: bool = False) -> int:
-        """Bytes moved in one process: gates are read twice and the gradient is written once. One that `accumulates`
-        is read too, and only the gates' half of it is touched."""
+        """Returns the bytes moved in one process. Gates are read twice and the gradient is written once. With
+        `accumulates` the gradient is read too, and only the gates' half of it is read and written."""
         return 4 * self.gate_bytes if accumulates else 2 * self.gate_bytes + self.gradient_bytes
 
     @property
     def ideal_operations(self) -> int:
-        """Operations of three products [n, d] by [n D, d]."""
+        """Returns the operations of three products [n, d] by [n D, d]."""
         return 3 * 2 * self.n * self.here * self.d * self.D
 
     def router(self, device: str) -> Tensor:
@@ -214,12 +215,12 @@ OLMOE, QWEN3, DEEPSEEK_V3 = (
 )
 
 
-# ---- what is counted ----
+# ---- counted evaluations ----
 
 
 def run_share(job: Job) -> Result:
-    """One process's share of an evaluation under expert parallelism, without its exchanges: the diagonal of the
-    experts that are elsewhere is memory that holds anything."""
+    """Runs one process's share of an evaluation under expert parallelism, without its exchanges. The diagonal of other
+    processes' experts is uninitialised memory."""
 
     def whole_of(part: Any) -> Any:
         is_diagonal = isinstance(part, Tensor) and part.dim() == 1 and len(part) < job.n
@@ -235,8 +236,7 @@ def _job(shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor) -> Jo
 def evaluate(
     shape: Shape, router: Tensor, gates: List[Tensor], delta: Tensor, gradients: Optional[List[Tensor]] = None
 ) -> Tuple[Result, List[Tensor]]:
-    """Loss and gradients of one layer as `erc.backward` makes them; added to `gradients`, which hold something, if
-    given."""
+    """Returns loss and gradients of one layer as `erc.backward` makes them. They are added to `gradients` if given."""
     job = _job(shape, router, gates, delta)
     job.wants_router, job.fresh = True, gradients is None
     make = torch.zeros_like if _plain.is_for(router.device) else torch.empty_like
@@ -250,13 +250,13 @@ def evaluate(
 
 
 def under_fake(run: Callable[[], Any]) -> Any:
-    """What `run` returns, run in fake tensors."""
+    """Returns the result of `run` in fake tensors."""
     with FakeTensorMode():
         return run()
 
 
 def counted(run: Callable[[], Any]) -> Counts:
-    """Counts what `run` does; its result is dropped."""
+    """Returns the counts of `run`, whose result is dropped."""
     counter = Counter()
     with counter:
         run()
@@ -264,7 +264,7 @@ def counted(run: Callable[[], Any]) -> Counts:
 
 
 def of_layer(shape: Shape, accumulates: bool = False, device: str = "cuda") -> Counts:
-    """Loss and gradients of one layer whose noise is drawn; `accumulates`: into gradients that hold something."""
+    """Returns the counts of loss and gradients of one layer with drawn noise. `accumulates`: gradients exist."""
 
     def run() -> Counts:
         router, gates = shape.router(device), shape.gates(device)
@@ -277,7 +277,7 @@ def of_layer(shape: Shape, accumulates: bool = False, device: str = "cuda") -> C
 
 
 def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
-    """Forward and backward call of the operator for one layer whose noise is drawn, and the bytes kept between them."""
+    """Returns the counts of the operator's two calls for a layer with drawn noise, and the bytes kept between."""
 
     def run() -> Tuple[Counts, Counts, int]:
         router, gates = shape.router(device), shape.gates(device)
@@ -302,7 +302,7 @@ def of_loss(shape: Shape, device: str = "cuda") -> Tuple[Counts, Counts, int]:
 
 
 def of_noise(shape: Shape, device: str = "cuda") -> Counts:
-    """The noise of all layers, in the second step; each layer's is dropped when the next is asked for."""
+    """Returns the counts of all layers' noise in the second step. Each is dropped before the next is drawn."""
     at_once = max(1, _noise.NUMBERS_AT_ONCE // (shape.n * shape.d))
     whole, rest = divmod(shape.layers, at_once)
     counts = Counts()

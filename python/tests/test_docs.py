@@ -1,4 +1,4 @@
-"""Code on the pages of docs/ about the package, run as it stands there on something small."""
+"""Runs the code on the pages of docs/ about the package, unchanged, on small inputs."""
 
 import inspect
 import json
@@ -18,7 +18,7 @@ from conftest import ROOT, group_of_one
 
 
 def blocks(page):
-    """The indented blocks of a page."""
+    """Returns the indented blocks of a page."""
     text = (ROOT / "docs" / page).read_text()
     found = re.findall(r"(?:^|\n\n)((?:    .*\n(?:\n(?=    ))*)+)", text)
     return [re.sub(r"(?m)^    ", "", block) for block in found]
@@ -30,7 +30,7 @@ def block(page, beginning):
     return found[0]
 
 
-# The one with FSDP is run in test_fsdp.py.
+# test_fsdp.py runs the block with FSDP.
 KNOWN = {
     "pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
     "pytorch/trainers.md": (
@@ -71,10 +71,10 @@ def test_the_example_of_signs():
     shown, made = (text.splitlines() for text in (block("coupling.md", "rows, gates of"), done.stdout))
     assert [line[:22] for line in shown] == [line[:22] for line in made] and len(shown) == 6 and shown[0] == made[0]
     numbers = [numpy.array([[float(x) for x in line[22:].split()] for line in lines[1:]]) for lines in (shown, made)]
-    assert abs(numbers[0] - numbers[1]).max() <= 0.0101  # the last digit, on another processor
+    assert abs(numbers[0] - numbers[1]).max() <= 0.0101  # the last digit may differ on another processor
     loss, _, rho, _, _, first, as_R = numbers[1].T
     assert (loss == 0).tolist() == [True, True, False, True, True] and as_R.tolist() == [1, 1, 1, 0, 1]
-    assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # the page says so
+    assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # as the page says
 
 
 # ---- the pages of the package ----
@@ -87,7 +87,7 @@ def test_paragraphs_are_short():
 
 
 def public(thing, name):
-    """The public names of a module or class that have a docstring of their own: functions, classes, methods, properties."""
+    """Yields public names with docstrings in a module or class: functions, classes, methods, properties."""
     for key in getattr(thing, "__all__", None) or sorted(vars(thing)):
         value = vars(thing)[key] if inspect.isclass(thing) else getattr(thing, key)
         if inspect.isclass(value):
@@ -102,7 +102,7 @@ def public(thing, name):
 
 
 def test_functions_and_classes():
-    """The page has each public name, and no other; pydoc finds what it says, which names each argument."""
+    """The page has exactly the public names. pydoc finds a docstring of each, which names each argument."""
     pytest.importorskip("transformers")
     text = (ROOT / "docs" / "pytorch" / "api.md").read_text()
     named = set(re.findall(r"(?m)`(couplet\.[\w.]+)`(?=[^|]*\|[^|]+\|$)", text))
@@ -134,7 +134,7 @@ def test_the_first_step(capsys):
     assert [float(x) for x in made] == pytest.approx(
         [float(x) for x in shown], rel=0.05
     )  # other kernels round otherwise
-    assert float(made[0]) > 1 > float(made[1])  # the page says so
+    assert float(made[0]) > 1 > float(made[1])  # as the page says
 
 
 def test_the_readme(capsys):

@@ -37,7 +37,7 @@ def test_it_goes_on(folder, tmp_path):
     table = [line.split() for line in done.stdout.split("with ERC\n")[1].splitlines()[:4]]
     names, before, last = table[0][1:], table[1][1:], table[-1][1:]
     erc = 2 * names.index("erc_clean")
-    assert before[erc] == before[erc + 1] and float(last[erc + 1]) < float(last[erc])  # without, with
+    assert before[erc] == before[erc + 1] and float(last[erc + 1]) < float(last[erc])  # without, with the loss
     assert (tmp_path / "without" / "model.safetensors").exists()
     assert find_program() is None or "Side by side" in done.stdout
 

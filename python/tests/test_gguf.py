@@ -1,4 +1,4 @@
-"""The program's GGUF files, read by the package of llama.cpp: names, shapes, types, metadata, and numbers bit for bit."""
+"""The package of llama.cpp reads the program's GGUF files: names, shapes, types, metadata, and numbers bit for bit."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ CONFIG = {
     "pad_token_id": 1,
     "model_type": "olmoe",
 }
-OF_LAYER = {  # our names, and those of the package
+OF_LAYER = {  # our name: the package's name, and the shape
     "input_layernorm": ("ATTN_NORM", (64,)),
     "post_attention_layernorm": ("FFN_NORM", (64,)),
     "self_attn.q_proj": ("ATTN_Q", (64, 64)),
@@ -51,7 +51,7 @@ def name_of(word, layer=None):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model's folder, and what its file must hold: name -> numbers."""
+    """Writes a model's folder. Returns it with the expected content of its file: name -> numbers."""
     folder, draw = tmp_path_factory.mktemp("model"), np.random.default_rng(5).standard_normal
     wanted, stored = {}, {}
 

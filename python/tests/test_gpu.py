@@ -1,5 +1,5 @@
-"""On an accelerator itself: what the other tests hold on the CPU, or count in fake tensors. Skipped without one;
-COUPLET_TEST_DEVICE=cpu runs on the CPU what can be run there."""
+"""Tests on an accelerator itself. They check what other tests check on the CPU or count in fake tensors. Without an
+accelerator they are skipped. With COUPLET_TEST_DEVICE=cpu those that can run on the CPU are run there."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ def leaves(dtype=torch.float32, shape=(n, D, d)):
     return [torch.randn(size, dtype=dtype).to(DEVICE).requires_grad_() for size in ((n, d), (n, D, d))]
 
 
-# ---- right ----
+# ---- right results ----
 
 
 @pytest.mark.parametrize("case", test_golden.CASES, ids=test_golden.name_of)
@@ -43,7 +43,7 @@ def test_golden_values(case, dtype, limit):
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16, torch.float16))
 @pytest.mark.parametrize("shape", ((1, 5), (2, 3), (3, 1), (64, 2048), (129, 77)))
 def test_noise_is_that_of_the_cpu(dtype, shape):
-    """The numbers drawn are equal; the bound has distances summed in another order, in f64."""
+    """The drawn numbers are equal. The sum of distances in the bound has another order, in f64."""
     router = torch.randn(shape).to(dtype)
     if len(router) > 3:
         router[2] = router[0]
@@ -157,7 +157,7 @@ def test_verdict_on_a_training_step(fault, state):
 @pytest.mark.parametrize("dtype, limit", ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)), ids=str)
 @pytest.mark.parametrize("mode", ("default", "reduce-overhead"))
 def test_compiled(dtype, limit, mode):
-    """Step by step the noise of the step, also where PyTorch makes graphs of what is around."""
+    """Each step has its own noise, also where PyTorch makes graphs of the other operations."""
     torch._dynamo.reset()
 
     def step(router, fused, number):
@@ -174,7 +174,7 @@ def test_compiled(dtype, limit, mode):
 
 @needs_cuda
 def test_captured_with_noise_of_ones_own():
-    """As docs/pytorch/gpu.md has it: forward and backward in one graph, the noise copied in before each replay."""
+    """Forward and backward pass are one graph. The noise is copied in before each replay (docs/pytorch/gpu.md)."""
     router, gates = leaves()
     delta = couplet.noise(router, seed=1, step=0)
 
@@ -245,7 +245,7 @@ def experts_spread(rank, count):
 
 @pytest.mark.parametrize("backend, count", (pytest.param("nccl", 1, marks=needs_cuda), ("gloo", 2)))
 def test_experts_spread_over_processes(backend, count):
-    """Two processes of gloo share one device. NCCL has a device for each."""
+    """Two processes of gloo share one device. With NCCL each process has its own device."""
     whole, settings = test_parallel.arguments(test_parallel.CASES[0], slice(0, test_parallel.n))
     loss = test_parallel.whole_loss(whole, **settings)
     (3 * loss).backward()

@@ -1,4 +1,4 @@
-"""ruff over every Python file of the project, by ruff.toml."""
+"""Runs ruff on every Python file of the project, by ruff.toml."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Installation: the source distribution, an editable installation, which backend is chosen and why."""
+"""Installation: the source distribution, an editable installation, and the choice of the backend with its reason."""
 
 import importlib.metadata
 import importlib.util
@@ -63,7 +63,7 @@ def run(*command, path="", **environment):
 
 
 def loss_of(python=sys.executable, path="", **environment):
-    """Version, backend and loss in a fresh process, and what it warned of."""
+    """Returns version, backend and loss in a fresh process, and its warnings."""
     done = run(python, "-c", LOSS, path=path, **environment)
     version, backend, loss = done.stdout.splitlines()
     return version, backend, float(loss), done.stderr
@@ -71,7 +71,7 @@ def loss_of(python=sys.executable, path="", **environment):
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """A copy of python/ alone, without what a link would lead to, which a build may write into."""
+    """Returns a copy of python/ alone, without targets of links. A build may write into it."""
     folder = tmp_path_factory.mktemp("source") / "python"
     shutil.copytree(
         ROOT / "python", folder, symlinks=True, ignore=shutil.ignore_patterns("conformance", "build", "__pycache__")
@@ -81,12 +81,12 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def name():
-    """Of the distribution: its only place is pyproject.toml."""
+    """Returns the name of the distribution, which only pyproject.toml has."""
     return re.search('(?m)^name = "(.*?)"', (ROOT / "python" / "pyproject.toml").read_text())[1]
 
 
 def times(folder):
-    """A file that was made in a folder, and taken away again, has changed the folder's time."""
+    """Returns the times of all files and folders. A file that was made and removed changes the time of its folder."""
     return {path: path.stat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
 
 
@@ -111,7 +111,7 @@ def test_backends_agree(backend):
 
 
 def test_copies_of_files_at_the_root():
-    """The package has no links out of its folder: copied alone, it is whole."""
+    """The package has no links out of its folder, so a copy of the folder is complete."""
     for copy in ("python/couplet/VERSION", "python/LICENSE", "python/native/LICENSE"):
         assert not (ROOT / copy).is_symlink(), copy
         assert (ROOT / copy).read_bytes() == (ROOT / pathlib.Path(copy).name).read_bytes(), copy
@@ -119,7 +119,7 @@ def test_copies_of_files_at_the_root():
 
 @needs_native
 def test_children_of_fork_compute():
-    """The threads of the parent's OpenMP are not in a child."""
+    """A child of fork lacks the threads of the parent's OpenMP."""
     assert run(sys.executable, "-c", FORKS, COUPLET_BACKEND="").stdout == "equal\n"
 
 
@@ -139,8 +139,8 @@ def test_the_source_distribution_is_whole(source, name, tmp_path):
         "PKG-INFO",
     }
     build(unpacked, "build_wheel", tmp_path)
-    build(source, "build_wheel", tmp_path)  # the same file
-    assert times(source) == before  # which may be read alone
+    build(source, "build_wheel", tmp_path)  # a second build writes the same file
+    assert times(source) == before  # the source may be read-only
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl") and wheel.stat().st_size < 400_000
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
@@ -238,13 +238,13 @@ def test_transformers_that_is_too_old(monkeypatch):
         )
     )
     erc.callback()
-    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.55.4")  # the module that is there now
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.55.4")  # the imported module
     with pytest.raises(ImportError, match="Trainer of Transformers 4.55.4 is too old, couplet needs 4.56 or newer"):
         erc.callback()
 
 
 def other_distribution(folder):
-    """What pip leaves of PyPI's couplet 0.1.0: an empty module and its metadata."""
+    """Writes the files that pip leaves of PyPI's couplet 0.1.0: an empty module and its metadata."""
     (folder / "couplet").mkdir(exist_ok=True)
     (folder / "couplet" / "__init__.py").write_text("__version__ = '0.1.0'\n")
     (folder / "couplet-0.1.0.dist-info").mkdir()
@@ -267,7 +267,8 @@ def test_another_distribution_has_the_name(overwritten, source, tmp_path):
 
 
 def test_pages_name_the_source_and_no_distribution(name):
-    """Until it is published: whoever holds a name on PyPI gets into the machines of those who type it."""
+    """Pages do not name the distribution before it is published. A stranger who registered the name on PyPI could run
+    code on the machines of users who install it."""
     for page in {ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("python/**/*.md")} - {
         ROOT / "docs" / "releasing.md"
     }:
@@ -290,12 +291,12 @@ def test_the_program_is_on_the_path():
     assert program and run(program, "--version").stdout.strip() == f"couplet {couplet.__version__}"
 
 
-# ---- what couplet_native brings ----
+# ---- contents of couplet_native ----
 
 
 @pytest.fixture
 def bundled():
-    """The folder of libraries of a wheel as `make wheels` makes it."""
+    """Returns the folder of libraries of a wheel as `make wheels` makes it."""
     if not HAS_NATIVE:
         pytest.skip("couplet_native is not installed")
     folder = couplet_native.library().parent / "lib"
@@ -325,7 +326,7 @@ def test_licences_of_what_it_brings(bundled):
 
 
 def test_one_openmp_beside_torch(bundled):
-    """The operator runs in the threads that PyTorch has, with the number that it has."""
+    """The operator uses PyTorch's threads, and as many of them as PyTorch."""
     code = (
         "import os, re, sys, torch; threads = lambda: len(os.listdir('/proc/self/task')); "
         "torch.set_num_threads(2); torch.randn(1 << 22).exp_().sum(); before = threads(); "

@@ -1,5 +1,5 @@
-"""The parts of a tokenizer.json that the program is tried with (tests/golden/tokenizers/parts.jsonl): all that tokenizers has,
-with the ids that it makes now."""
+"""tests/golden/tokenizers/parts.jsonl has the parts of a tokenizer.json with which the program is tested. These tests
+check that it has all types of the package tokenizers, and the ids that the package gives now."""
 
 import json
 import shutil

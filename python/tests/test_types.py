@@ -1,7 +1,6 @@
-"""`mypy --strict` over the package, and over calls of it as a user writes them.
+"""Runs `mypy --strict` on the package, and on calls of it as a user writes them.
 
-mypy runs once. Without its cache in build/mypy that takes 32 s of one core, most of them for PyTorch's
-files; with the cache 5 s."""
+mypy runs once. Without its cache in build/mypy it takes 32 s of one core, mostly for PyTorch's files, with it 5 s."""
 
 import re
 import subprocess
@@ -51,7 +50,7 @@ REPORTED = ["arg-type", "call-arg", "call-arg", "arg-type", "arg-type", "arg-typ
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory):
-    """(file, line, "error" or "note", text) of each line of mypy's output."""
+    """Returns (file, line, "error" or "note", text) of each line of mypy's output."""
     folder = tmp_path_factory.mktemp("users")
     for name, code in (("right.py", RIGHT), ("wrong.py", WRONG)):
         (folder / name).write_text(code)

@@ -1,4 +1,4 @@
-"""vendor/erc.py, the file to copy, against the golden values and the package. Its own test is beside it."""
+"""vendor/erc.py, the file to copy, compared with the golden values and the package. It has its own test beside it."""
 
 import ast
 import importlib.util
@@ -18,7 +18,7 @@ CASES = [case for case in json.loads((GOLDEN / "cases.json").read_text()) if cas
 
 
 def test_it_can_be_copied():
-    """One file that another project's licence check, reviewer and environment accept."""
+    """The file fits another project's licence check, review and environment: few lines, and only torch is imported."""
     text = FILE.read_text()
     imported = {
         name
