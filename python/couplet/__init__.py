@@ -17,7 +17,7 @@ See docs/pytorch.md of the project."""
 import os
 import sys
 
-if sys.version_info < (3, 10):  # before the first line that an older one cannot read
+if sys.version_info < (3, 10):  # must precede the first line that an older Python cannot read
     _sentence = "couplet needs Python 3.10 or newer, and %s is Python %d.%d" % (
         (sys.executable,) + sys.version_info[:2]
     )
@@ -86,7 +86,7 @@ def _need_torch() -> None:
         raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip install -U torch")
 
 
-if not TYPE_CHECKING:  # with it a misspelt name would be Any
+if not TYPE_CHECKING:  # with __getattr__ in view, a misspelt name would be Any
 
     def __getattr__(name: str) -> Any:
         if name not in _FROM and name not in _MODULES:
@@ -102,13 +102,13 @@ def __dir__() -> "list[str]":
     return sorted({*globals(), *__all__})
 
 
-# The module that `python -m` starts, while Python still looks for it. The listed modules need no PyTorch.
+# The module that `python -m` starts, while Python still looks for that module. The listed modules need no PyTorch.
 _started = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[:1] == ["-m"] else ""
 if _started not in ("couplet.compare", "couplet.export", "couplet.plot"):
     try:  # registers torch.ops.couplet, as a program that loads an exported graph expects
         _need_torch()
         from .ops._functional import erc_loss  # noqa: F401
     except ImportError as _error:
-        if _started.startswith("couplet."):  # a sentence in place of a traceback
+        if _started.startswith("couplet."):  # prints a sentence instead of a traceback
             print(_error, file=sys.stderr)
             sys.exit(2)

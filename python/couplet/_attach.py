@@ -50,7 +50,7 @@ from .ops._functional import (
 from .ops._library import backend
 
 Find = Callable[[nn.Module], List[Layer]]
-MANY_STEPS = 8  # in a row: more than a gradient scaler skips
+MANY_STEPS = 8  # successive steps: more than a gradient scaler skips
 
 
 def _zero(like: Optional[Tensor]) -> Tensor:
@@ -77,8 +77,8 @@ def _gradients(parts: Sequence[Any]) -> List[Tuple[Any, TensorWeakRef]]:
 
 
 def _is_there(part: Any, gradient: TensorWeakRef) -> bool:
-    """Whether a parameter has this gradient still, or one in a larger storage: DistributedDataParallel moves gradients into
-    buckets, and FSDP1 into those of all parameters."""
+    """Returns whether the parameter still has this gradient, or has a gradient in a larger storage.
+    DistributedDataParallel moves gradients into buckets, and FSDP1 into the storage of all parameters."""
     now = None if part() is None else part().grad
     return now is not None and (
         now is gradient() or not is_sharded(now) and now.untyped_storage().nbytes() > now.numel() * now.itemsize
@@ -91,7 +91,7 @@ def _watched(found: List[List[Weight]]) -> Optional[Tensor]:
 
 
 class _Ready(torch.autograd.Function):
-    """A loss [] whose gradients exist already."""
+    """Autograd function that returns a loss [] whose gradients exist already."""
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: List[Optional[Tensor]], *leaves: Tensor) -> Tensor:
@@ -113,8 +113,8 @@ class _Ready(torch.autograd.Function):
 
 
 def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tensor]:
-    """loss(), of one layer, and M. Where the layer's weights are gathered or computed, their gradients are made now, of
-    the parameters that they come from: what was gathered is freed before the next layer."""
+    """Returns the loss of one layer and M, which loss() computes. Where the layer's weights are gathered or computed,
+    the gradients of their parameters are computed here, so that gathered weights are freed before the next layer."""
     parts = [p for weight in weights for p in weight.parts if p.requires_grad]
     if not torch.is_grad_enabled() or not parts or not any(w.is_computed or is_sharded(w.parameter) for w in weights):
         return loss()
@@ -124,7 +124,7 @@ def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tens
 
 
 def _watch_optimizers(erc: Erc) -> None:
-    """Calls erc._note_step after each step of an optimizer, as long as `erc` is there."""
+    """Calls erc._note_step after each step of an optimizer, as long as `erc` exists."""
     kept = weakref.ref(erc)
 
     @outside_graphs
@@ -137,14 +137,15 @@ def _watch_optimizers(erc: Erc) -> None:
     weakref.finalize(erc, handle.remove)
 
 
-_attached: "weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet[Erc]]" = weakref.WeakKeyDictionary()  # with a router
+_attached: "weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet[Erc]]" = weakref.WeakKeyDictionary()  # by router
 
 
 def _note_attached(erc: Erc) -> None:
-    """One Erc a router: of two, both would add the loss. Wrappers of a model have the same modules."""
+    """Records erc for its routers' modules. A router has at most one Erc: two would both add the loss. Wrappers of a
+    model have the modules of that model."""
     modules = {_router_stats.modules_of(erc.model, layer.names[0])[-1] for layer in erc.layers}
     each = [_attached.setdefault(module, weakref.WeakSet()) for module in modules]
-    if any(each) and gc.collect() >= 0 and any(each):  # a Trainer's Erc is in a cycle of references
+    if any(each) and gc.collect() >= 0 and any(each):  # an Erc that belongs to a Trainer is in a cycle of references
         warnings.warn(
             "couplet: the model has a coupling loss from an earlier attach, and where both are used it counts "
             "twice: keep the earlier one, or delete it and the Trainer that has it (del erc, trainer) before "
@@ -161,7 +162,7 @@ def check_model(model: Any) -> None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Returns the checked value of an attribute of an Erc; settings are those of `attach`."""
+    """Returns the checked value of an attribute of an Erc. The settings are arguments of `attach`."""
     if name in ("weight", "alpha"):
         value = number(value, name)
         if not 0 <= value < math.inf:
@@ -183,8 +184,8 @@ def _checked(name: str, value: Any) -> Any:
 class Erc:
     """The coupling loss of all Mixture-of-Experts layers of a model; made by `attach`.
 
-    weight, alpha, accumulation and reduction may be changed at any time, for example by a schedule: an
-    evaluation takes them as they are."""
+    weight, alpha, accumulation and reduction may be changed at any time, for example by a schedule. An
+    evaluation uses their current values."""
 
     def __init__(
         self,
@@ -205,29 +206,29 @@ class Erc:
         self.model, self.find = model, find
         self.layers = find(model)
         self.group, self.tensor_group = group, tensor_group
-        self.step = 0  # the noise's step: optimizer steps that had a loss
-        self.value: Optional[Tensor] = None  # [], the last one, reduced, before the weight
-        self.values: List[Tensor] = []  # [] of each layer, before the weight
-        self.matrices: List[Tensor] = []  # M [n, n] of each; under expert parallelism the columns here
-        self._sum: Optional[Tensor] = None  # [] of `value` since the last metrics(), and how many
+        self.step = 0  # number of the step for the noise: optimizer steps that had a loss
+        self.value: Optional[Tensor] = None  # [], result of the last evaluation, reduced, before the weight
+        self.values: List[Tensor] = []  # [] for each layer, before the weight
+        self.matrices: List[Tensor] = []  # M [n, n] for each layer; with expert parallelism this process's columns
+        self._sum: Optional[Tensor] = None  # [], sum of `value` since the last metrics(); _evaluations counts the terms
         self._evaluations = 0
         self._router: Optional[_router_stats.RouterStats] = None
-        self._router_settings: Dict[str, Any] = {}  # arguments with which `router_stats` made it
+        self._router_settings: Dict[str, Any] = {}  # arguments with which `router_stats` made _router
         self._has_loss = False  # the loss of this step has counted
         # State of the last loss that has counted:
-        self._counted: List[Any] = []  # the parameters then, weakly
-        self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass it was
-        self._written: List[Tuple[Any, TensorWeakRef]] = []  # the gradients that it was added to
-        self._made_them = False  # they were made by `backward`
-        self._is_running = False  # that backward pass has not ended
-        self._bytes: Optional[Tensor] = None  # numbers of `_watched` at that time
-        self._stepped = False  # an optimizer of torch that has them has made a step since
-        self._hook_is_seen = False  # ... and so its further steps are seen
-        self._other_steps = 0  # until then: of optimizers that have none of them
-        self._counts = 0  # since such a step, or next_step
-        self._repeats = 0  # such steps in a row with several counts
-        self._counted_outside = False  # next_step says when a step begins
-        self._was_told = False  # it has begun the present one, which lasts until another call
+        self._counted: List[Any] = []  # weak references to the parameters that had the loss
+        self._counted_by: Optional[object] = None  # the result of `loss` whose backward pass counted
+        self._written: List[Tuple[Any, TensorWeakRef]] = []  # the gradients to which the loss was added
+        self._made_them = False  # `backward` made the gradients
+        self._is_running = False  # the backward pass that counted has not ended
+        self._bytes: Optional[Tensor] = None  # bytes of `_watched` when the loss counted
+        self._stepped = False  # a torch optimizer with these parameters has made a step since
+        self._hook_is_seen = False  # further steps of that optimizer are therefore seen, too
+        self._other_steps = 0  # before _hook_is_seen: steps of optimizers without these parameters
+        self._counts = 0  # times the loss has counted since such a step, or since next_step
+        self._repeats = 0  # successive steps in which the loss counted several times
+        self._counted_outside = False  # next_step marks the beginning of each step
+        self._was_told = False  # next_step has begun the present step, which lasts until its next call
         self._warned_of: Set[str] = set()
         _watch_optimizers(self)
         _note_attached(self)
@@ -240,7 +241,7 @@ class Erc:
             f"step={self.step}, backend={backend().split(':')[0]})"
         )
 
-    if not TYPE_CHECKING:  # with it a misspelt attribute would be one
+    if not TYPE_CHECKING:  # with __getattr__ in view, a misspelt attribute would not be an error
 
         def __setattr__(self, name: str, value: Any) -> None:
             object.__setattr__(self, name, _checked(name, value))
@@ -249,19 +250,19 @@ class Erc:
 
     @outside_graphs
     def loss(self, divided_by: Optional[int] = None) -> Tensor:
-        """weight * (mean or sum over layers of L) [], which counts once per optimizer step.
+        """Returns weight * (mean or sum over layers of L) [], which counts once per optimizer step.
 
-        The loss of a step counts when the backward pass of a result runs, or `backward` is called; a result that is
-        only looked at uses nothing up. After it has counted, calls in the same step (gradient accumulation) return a
-        zero, and the backward pass of another result adds nothing. Zero too in `model.eval()`, so that evaluation
-        losses do not contain it, and with weight 0.
+        The loss of a step counts when the backward pass of a result runs, or `backward` is called. A result without a
+        backward pass does not count. After the loss has counted, calls in the same step (gradient accumulation) return
+        a zero, and the backward pass of another result adds nothing. The result is also zero in `model.eval()`, so that
+        evaluation losses do not contain the loss, and with weight 0.
 
-        A step ends when an optimizer of torch that has a router or gate has made its step, when `next_step` is called,
-        or when the `.grad` that the loss has reached is gone (`zero_grad` after a skipped step). Before the
-        first optimizer that is seen and the first `next_step`, changed numbers end it too, with a warning.
+        A step ends when a torch optimizer that has a router or gate has made its step, when `next_step` is called,
+        or when the `.grad` to which the loss was added is gone (`zero_grad` after a skipped step). Before the
+        first optimizer that is seen and the first `next_step`, changed weights end the step too, with a warning.
 
-        divided_by: by how many micro-batches the loss is divided before its backward pass; the one
-        evaluation is multiplied by it, so that the step gets the whole coefficient. Default:
+        divided_by: the number of micro-batches by which the loss is divided before its backward pass. The one
+        evaluation is multiplied by this number, so that the step gets the whole coefficient. Default:
         `accumulation` of `attach`.
         """
         if not self.model.training and self.weight != 0 and torch.is_grad_enabled():
@@ -285,7 +286,8 @@ class Erc:
         return _zero(None if first is None else first.parameter)
 
     def _counting(self, result: Tensor, value: Tensor, found: List[List[Weight]]) -> Tensor:
-        """result, of whose kind one counts in a step: the first whose backward pass runs."""
+        """Returns `result` with a hook, so that only one such result counts in a step: the first whose backward pass
+        runs."""
         if not result.requires_grad:
             return result
         here, of_result = weakref.ref(self), object()
@@ -316,7 +318,7 @@ class Erc:
         return total / len(values) if self.reduction == "mean" else total
 
     def _note_results(self, values: List[Tensor], matrices: List[Tensor]) -> Tensor:
-        """Keeps the results of an evaluation for `metrics`. Nothing is read from the device."""
+        """Saves the results of an evaluation for `metrics`. Nothing is read from the device."""
         self.values, self.matrices = [one.detach() for one in values], matrices
         self.value = self._reduced(self.values)
         return self.value
@@ -324,20 +326,21 @@ class Erc:
     @outside_graphs
     @torch.inference_mode(False)
     def backward(self, scale: Union[float, Tensor] = 1.0, *, attribute: str = "grad") -> Tensor:
-        """Adds the gradients of `loss` to those of routers and gates, layer by layer, once per optimizer step;
+        """Adds the gradients of `loss` to the gradients of routers and gates, layer by layer, once per optimizer step;
         returns weight * (mean or sum over layers of L) [], without a graph.
 
-        It stands behind the model's own backward pass, where the activations are gone, and before gradients are
-        clipped: the loss depends on no activation. Nothing of a layer is kept; a gradient that is there is added to in
-        place. Micro-batches do not matter: `.grad` gets the whole coefficient. Later calls of the same step do nothing
-        and return zero, as all do with weight 0; a step ends as with `loss`. In `model.eval()` it counts as in
-        training, with a warning.
+        Call it after the model's own backward pass, when the activations are freed, and before gradients are
+        clipped: the loss depends on no activation. Nothing of a layer is kept. An existing gradient is added to in
+        place. Micro-batches do not matter: `.grad` gets the whole coefficient. Later calls in the same step do nothing
+        and return zero, as do all calls with weight 0. A step ends as with `loss`. In `model.eval()` the loss counts as
+        in training, with a warning.
 
-        scale: of the gradients, a number or a tensor []: what your loss is multiplied by before its backward pass,
+        scale: factor of the gradients, a number or a tensor []: the factor of your loss before its backward pass,
             as with a gradient scaler.
-        attribute: of a parameter, where gradients are added; "main_grad" in Megatron-Core.
+        attribute: the attribute of a parameter to which gradients are added; "main_grad" in Megatron-Core.
 
-        Gradients of replicas are averaged afterwards (DDP, FSDP): every replica adds the same, the mean is right.
+        Gradients of replicas are averaged afterwards (DDP, FSDP): every replica adds equal gradients, so the mean is
+        right.
         """
         if isinstance(scale, Tensor) and scale.numel() != 1:
             raise ValueError(f"couplet: scale is a tensor {list(scale.shape)}, must be a number or a tensor []")
@@ -386,7 +389,7 @@ class Erc:
         return self._note_results(list(torch.stack(values).float().unbind()), [r.M for r in results])
 
     def _has_counted(self, found: List[List[Weight]]) -> bool:
-        """Whether the loss of this step has counted. Where the step has ended, the next one begins."""
+        """Returns whether the loss of this step has counted. Where the step has ended, the next one begins."""
         if self._is_running and torch._C._current_graph_task_id() == -1:
             self._begin(self.step)  # an exception has ended the backward pass
         if self._other_steps >= MANY_STEPS and not self._hook_is_seen:
@@ -470,7 +473,7 @@ class Erc:
     # ---- the weights ----
 
     def _weights(self) -> List[List[Weight]]:
-        """Returns each layer's router and gates of now; layers whose names or shapes have changed are found again."""
+        """Returns each layer's present router and gates. Layers whose names or shapes have changed are found again."""
         found = _layers.weights(self.model, self.layers)
         if found is None:
             self.layers = self.find(self.model)
@@ -483,7 +486,7 @@ class Erc:
         return found
 
     def _has_ended(self, found: List[List[Weight]]) -> bool:
-        """Whether the step whose loss has counted is over."""
+        """Returns whether the step whose loss has counted is over."""
         if self._stepped or not self._was_told and self._are_gone():
             return True
         now = _parts(found)
@@ -492,12 +495,12 @@ class Erc:
         )
 
     def _are_gone(self) -> bool:
-        """Whether all the gradients that the loss was added to are gone."""
+        """Returns whether all the gradients that the loss was added to are gone."""
         return bool(self._written) and not any(_is_there(*one) for one in self._written)
 
     def _changed_unseen(self, found: List[List[Weight]]) -> bool:
-        """Whether numbers have changed and no optimizer was seen: then a step was taken, and is to have its loss; but not
-        where processes might see it differently."""
+        """Returns whether weights have changed although no optimizer was seen. Then a step was made, and the next one
+        needs its loss. Returns False where processes might disagree about the change."""
         watched = _watched(found)
         if self._bytes is None or watched is None:
             return False
@@ -546,7 +549,7 @@ class Erc:
         _note_attached(self)
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Updates the state after a step of any optimizer of torch."""
+        """Updates the state after a step of any torch optimizer."""
         counted = {id(p) for p in (then() for then in self._counted) if p is not None}
         if not any(id(p) in counted for group in optimizer.param_groups for p in group["params"]):
             self._other_steps += bool(counted)
@@ -555,7 +558,7 @@ class Erc:
             self._stepped = self._hook_is_seen = True
 
     def _check_step(self) -> None:
-        """Checks that an optimizer's step had the loss, once."""
+        """Checks once that an optimizer's step had the loss."""
         if self._made_them and self._are_gone():
             self._warn_once(
                 "the gradients that erc.backward() made are gone at the optimizer's step: where zero_grad() has "
@@ -572,14 +575,14 @@ class Erc:
             )
 
     def next_step(self, step: Optional[int] = None) -> None:
-        """An optimizer step begins: its loss has not counted. `step` is its number for the noise
-        (default: one more); with it a resumed run draws what an uninterrupted one would have."""
+        """Begins an optimizer step, whose loss has not counted. `step` is its number for the noise (default: the last
+        number plus one). A resumed run that passes the number draws the noise of an uninterrupted run."""
         self._begin(step if step is not None else self.step + self._has_loss)
         self._counted_outside, self._other_steps, self._counts = True, 0, 0
         self._was_told = True
 
     def state_dict(self) -> Dict[str, int]:
-        """The number of the step that begins next, for the noise: all that a resumed run needs."""
+        """Returns the number of the step that begins next, for the noise. A resumed run needs no other state."""
         self._has_counted(self._weights())
         return {"step": self.step}
 
@@ -587,16 +590,16 @@ class Erc:
         """Restores a `state` that `state_dict` returned: `step` is the number of the step for the noise."""
         self._begin(whole_number(state["step"], "step"))
 
-    # ---- what to log ----
+    # ---- figures to log ----
 
     def metrics(self, per_layer: bool = False, reset: bool = True) -> Dict[str, float]:
         """Returns the figures of past evaluations, without new products. It is no collective. Before the weight:
         `erc`: the loss, a mean over the optimizer steps since the last call (reset=False leaves the interval
-        open); `erc_last`: that of the last step; `proxy_active_rows`, `proxy_active_columns`, `proxy_alpha_min`: as
-        in `figures`, of the last step's M, whose rows are the proxies with noise (not under expert parallelism,
-        where a process has some columns of M alone). per_layer: `erc/3`, the last one of layer 3, and so on. Empty
-        before the first evaluation. The tensors are `erc.value`, `erc.values` and `erc.matrices`; only this method
-        reads them, at once."""
+        open); `erc_last`: the loss of the last step; `proxy_active_rows`, `proxy_active_columns`, `proxy_alpha_min`: as
+        in `figures`, for the last step's M, whose rows are the proxies with noise (not under expert parallelism,
+        where a process has only some columns of M). per_layer: also `erc/3`, the last loss of layer 3, and so on. The
+        result is empty before the first evaluation. The tensors are `erc.value`, `erc.values` and `erc.matrices`.
+        Only this method reads them, in one read."""
         if self.value is None:
             return {}
         device, mean = self.value.device, self.value if self._sum is None else self._sum / self._evaluations
@@ -612,7 +615,7 @@ class Erc:
 
     @torch.no_grad()
     def _of_matrices(self, per_layer: bool) -> Dict[str, Tensor]:
-        """Returns name -> [], from the last M of each layer."""
+        """Returns name -> figure [], computed from the last M of each layer."""
         each = [
             {
                 f"proxy_{name}": value.to(self.matrices[0].device)
@@ -630,33 +633,33 @@ class Erc:
         return found
 
     def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
-        """`erc`: the last evaluation, reduced, before the weight; the rest are means over layers, of
-        the clean rows R [n, d] and the weights as they are now, under the names of `couplet train`'s metrics
+        """Returns figures of the present weights. `erc` is the last evaluation, reduced, before the weight. The
+        rest are means over layers, for the clean rows R [n, d], under the names of `couplet train`'s metrics
         (docs/formats.md). W_j: the gate [D, d] of expert j. M_ij = |R_i W_j|.
 
         erc_clean: the loss without noise. active_rows, active_columns: share of its active hinges.
-        alpha_min: the smallest alpha without loss, the largest of all layers.
+        alpha_min: the smallest alpha without loss; with several layers, the largest of their values.
         m_diagonal, m_off_diagonal: means of M.
-        kappa_diagonal, kappa_off_diagonal: of M_ij / (|R_i| |W_j|_F), free of the weights' scale;
-            kappa_row_top1, kappa_column_top1: share whose largest one is on the diagonal.
-        eps_mean, eps_min, eps_max: of the bound of the noise; eps_above_1: how many exceed 1; noise_bound_share: it
-            over the largest bound that is right (docs/method.md 5.1).
-        router_norm_mean, router_norm_std, gate_norm_mean, gate_norm_std: of |R_i| and |W_j|_F; zero_rows: how many
-            rows are 0. router_cos: mean |cos| of two rows. router_condition, router_effective_rank: of the
+        kappa_diagonal, kappa_off_diagonal: means of M_ij / (|R_i| |W_j|_F), which does not depend on the weights'
+            scale; kappa_row_top1, kappa_column_top1: share of rows and columns with the largest entry on the diagonal.
+        eps_mean, eps_min, eps_max: of the bound of the noise; eps_above_1: number of bounds above 1;
+            noise_bound_share: the bound over the largest right bound (docs/method.md 5.1).
+        router_norm_mean, router_norm_std, gate_norm_mean, gate_norm_std: of |R_i| and |W_j|_F; zero_rows: number of
+            rows that are 0. router_cos: mean |cos| of two rows. router_condition, router_effective_rank: of the
             singular values of R.
         proxy_route_top1, proxy_route_topk: share of the proxies with the noise of this step that the router sends to
-            their own expert; row_route_top1, row_route_topk: of the rows.
+            their own expert; row_route_top1, row_route_topk: share of the rows.
         erc_centred, centred_NAME: of the rows less their mean, without noise; no change of R that leaves softmax
             routing as it is changes them.
-        Where asked for by name alone, as they cost more than M: router_lambda, centred_router_lambda: mean of
+        Computed only if asked for by name, as they cost more than M: router_lambda, centred_router_lambda: mean of
             |R_i W_i| / (|R_i| |W_i|_2), 1 if each row is the direction that its gate answers most (Manifold Power
-            Iteration, arXiv 2606.12397); router_lambda_random: mean of |W_i|_F / (sqrt(d) |W_i|_2), its root mean
-            square for rows of random direction. Within 1e-4 of themselves.
+            Iteration, arXiv 2606.12397); router_lambda_random: mean of |W_i|_F / (sqrt(d) |W_i|_2), the root mean
+            square of router_lambda for rows of random direction. Their relative error is at most 1e-4.
 
-        per_layer: `name/3` for layer 3 too. figures: which of these; None: all but lambda. `..._topk` is left out
-        where the model's config does not give K. Only what they need is computed: gates are read (under FSDP2
-        gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_...,
-        gate_norm_..., router_lambda... and the same of centred rows."""
+        per_layer: also `name/3` for layer 3. figures: the names to return; None: all but lambda. `..._topk` is left out
+        where the model's config does not give K. Only the input of these figures is computed: gates are read (under
+        FSDP2 gathered, with `group` the processes exchange) for erc_..., active_..., alpha_min, m_..., kappa_...,
+        gate_norm_..., router_lambda..., and for these figures of centred rows."""
         chosen = None if figures is None else check_figures(figures, OF_FIGURES)
         names = ("erc", *_figures.NAMES) if chosen is None else chosen
         wanted = set(names) & set(_figures.ALL_NAMES)
@@ -688,7 +691,7 @@ class Erc:
         return result
 
     def _figures_of_layers(self, wanted: Set[str]) -> Dict[int, Dict[str, float]]:
-        """Returns layer's number -> name -> value; one synchronisation a layer."""
+        """Returns layer's number -> name -> value, with one synchronisation a layer."""
         result = {}
         for layer, weights in zip(self.layers, self._weights()):
             f = _figures.of_layer(
@@ -720,11 +723,11 @@ class Erc:
         scores: Optional[str] = None,
         names: Optional[Sequence[str]] = None,
     ) -> _router_stats.RouterStats:
-        """A `couplet.RouterStats` of the layers' routers, which counts from now on; the same one at every call.
-        What later calls give must be what the first one had; `names`, some of its names.
+        """Returns a `couplet.RouterStats` of the layers' routers, which counts from the first call on.
+        Every call returns that object. Later calls must give equal arguments; `names` may be some of the first call's.
 
-        routers: a module for each layer; default: those that have the routers' weights.
-        names: default: all."""
+        routers: a module for each layer. Default: the modules that have the routers' weights.
+        names: default: all names."""
         given: Dict[str, Any] = dict(routers=None if routers is None else list(routers), top_k=top_k, scores=scores)
         if self._router is None:
             modules = given["routers"] or [
@@ -760,13 +763,13 @@ class Erc:
                 model(**batch)
             log(record.figures(ids=batch["input_ids"]))
 
-        Of each layer the router's input x is kept in its dtype, up to `limit` tokens: evenly spaced in each forward
-        pass until there are so many; of one pass they are evenly spaced in the whole. Padding counts. Scores and
-        responses are computed from x and the weights by `record.figures()`, which costs a product of the tokens by all
-        gates. In train() and eval(); no backward pass belongs inside, since activation checkpointing calls
-        routers again.
+        For each layer the router's input x is kept in its dtype, up to `limit` tokens, which are evenly spaced in each
+        forward pass until the limit is reached. With a single pass they are evenly spaced in the whole pass. Padding
+        counts. Scores and responses are computed from x and the weights by `record.figures()`, which costs a product of
+        the tokens by all gates. It records in train() and eval(). No backward pass belongs inside, since activation
+        checkpointing calls routers again.
 
-        routers: a module for each layer that is called with x; default: those that have the routers' weights.
+        routers: a module for each layer that is called with x; default: the modules that have the routers' weights.
         top_k: K, where the model's config does not give it.
 
         Raises ValueError under expert parallelism (`group`, `tensor_group`), where no process has all gates, and where
@@ -826,9 +829,9 @@ def attach(
     group: Any = None,
     tensor_group: Any = None,
 ) -> Erc:
-    """The coupling loss of the given Mixture-of-Experts layers of any model.
+    """Attaches the coupling loss to the given Mixture-of-Experts layers of any model; returns its Erc.
 
-    Nothing of the model is changed. Parameters are looked up by name at every evaluation, so that the
+    The model is not changed. Parameters are looked up by name at every evaluation, so that the
     model may be sharded, moved or loaded later.
 
     Args:
@@ -840,19 +843,19 @@ def attach(
         weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
         reduction: "mean" or "sum" over the layers.
         seed, noise, compute: as in `couplet.erc_loss`.
-        accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
+        accumulation: number of micro-batches by which your loop divides its loss; 1 if it does not divide.
         gate_half: "first", "second" or "interleaved" where gate and up projection share a parameter
-            [n, 2D, d]: which rows are the gate's. "none": the gates have a parameter of their own. Without it a
+            [n, 2D, d]: which rows are the gate. "none": the gates have a parameter of their own. Without gate_half a
             parameter is refused whose name says gate and up projection (gate_up_proj, w13, fc1) or whose rows are
             twice the expert's width in the model's config.
-        transposed: the gates lie as [n, d, D] (or [n, d, 2D]), y = x W. Where D = d the shape does not show it, and
-            the loss is another one without an error.
+        transposed: the gates lie as [n, d, D] (or [n, d, 2D]), y = x W. Where D = d the shape does not show this, and
+            the loss is wrong without an error.
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
         tensor_group: the process group that shares the width of each expert; gates have D / p rows here.
 
     Raises:
-        ValueError, TypeError: `layers` has something that is no parameter of the model, twice the same
-            one, or one of another shape.
+        ValueError, TypeError: `layers` has an entry that is no parameter of the model, a repeated
+            one, or a parameter of another shape.
     """
     check_model(model)
     refuse_mesh(group, "group")

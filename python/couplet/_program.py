@@ -1,4 +1,4 @@
-"""Where the program `couplet` is."""
+"""The search for the program `couplet`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Optional
 
 
 def find_program() -> Optional[str]:
-    """The program `couplet` of the wheel couplet_native, or on PATH."""
+    """Returns the path of the program `couplet`, of the wheel couplet_native or on PATH; None if it is not found."""
     if importlib.util.find_spec("couplet_native"):
         import couplet_native
 

@@ -1,8 +1,8 @@
-"""The gradients of one optimizer step, layer by layer into `.grad`: nothing of a layer is kept.
+"""The gradients of one optimizer step, added layer by layer to `.grad`. Nothing of a layer is kept.
 
-Where router and gates are parameters as they lie, gradients are added to `.grad` in place. Elsewhere (sharded or
-adapted parameters; bf16 by the C library, which adds in f32) a layer's gradient exists once, and autograd takes it
-from there."""
+Where router and gates are parameters as they lie, gradients are added to `.grad` in place. For sharded or adapted
+parameters, and for bf16 with the C library, which adds in f32, a layer's gradient exists once more, and autograd takes
+it from there."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Options:
     seed: int
     step: int
     compute: Any
-    spread: Optional[Processes]  # over which processes experts are spread; None: each has all of them
-    attribute: str  # "grad": of a parameter, where its gradient is
+    spread: Optional[Processes]  # the processes over which experts are spread; None: each process has all experts
+    attribute: str  # the attribute of a parameter that has its gradient, for example "grad"
 
 
 class Evaluation:
-    """One layer: its tensors, its job, and where its gradients go."""
+    """State of one layer: its tensors, its job, and the place of its gradients."""
 
     def __init__(self, layer: Layer, weights: List[Weight], options: Options, delta: Optional[Tensor]):
         self.layer, self.weights, self.attribute = layer, weights, options.attribute
@@ -90,7 +90,7 @@ class Evaluation:
             )
 
     def _is_plain(self) -> bool:
-        """Whether router and gates are views of parameters whose gradients can be added to."""
+        """Returns whether router and gates are views of parameters whose gradients can be added to."""
         if any(weight.is_computed or is_sharded(weight.parameter) for weight in self.weights):
             return False
         memory = [t.untyped_storage()._cdata for t in (self.router, *self.gate)]
@@ -102,7 +102,8 @@ class Evaluation:
         return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
 
     def _dtype(self, p: Tensor) -> torch.dtype:
-        """Returns the dtype of p's gradient: of the one that exists, else p.grad_dtype of PyTorch 2.10 and newer."""
+        """Returns the dtype of p's gradient: the dtype of an existing gradient, else p.grad_dtype of PyTorch 2.10 and
+        newer."""
         gradient = getattr(p, self.attribute, None)
         if gradient is not None:
             return cast(torch.dtype, gradient.dtype)
@@ -110,7 +111,8 @@ class Evaluation:
         return told or p.dtype
 
     def _gradient_of(self, p: Tensor, is_covered: bool) -> Tensor:
-        """Returns p's gradient, made where it is missing; a new one holds anything if all of it will be written."""
+        """Returns p's gradient, made if it is missing. A new one has undefined contents if all of it will be
+        written."""
         gradient = getattr(p, self.attribute, None)
         if gradient is None:
             dtype, strides = self._dtype(p), torch.empty_like(p, device="meta").stride()
@@ -139,7 +141,7 @@ class Evaluation:
         _operator.into(self.job, self.made, [], [], self.half)
 
     def finish(self, result: Result) -> None:
-        """Completes the gradients: writes those that the job has not written itself."""
+        """Completes the gradients: writes the gradients that the job has not written itself."""
         if self.job.fresh:
             for gradient in self.made[:1] if not self.is_in_place else self.made:
                 _operator.zero_what_stays(self.job, gradient, self.half)
@@ -150,8 +152,8 @@ class Evaluation:
             self.layer.router([as_weight(gradient), *self.weights[1:]]).add_(result.d_router)
 
     def _hand_to_autograd(self, result: Result) -> None:
-        """By autograd to the parameters that router and gates come from. Not by its backward pass: that would call
-        hooks, and DistributedDataParallel's count its calls."""
+        """Passes gradients by autograd to the parameters from which router and gates are computed. The backward pass is
+        not used: it would call hooks, and DistributedDataParallel counts the calls of its hooks."""
         tensors: List[Tensor] = []
         gradients: List[Tensor] = []
         if result.d_router is not None:
@@ -177,7 +179,7 @@ class Evaluation:
 def deltas(
     layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int, step: int
 ) -> Iterator[Optional[Tensor]]:
-    """Returns [n, d] of each layer, or None where the layer's own evaluation draws it."""
+    """Yields the noise [n, d] of each layer, or None where the layer's own evaluation draws it."""
     if noise == "none" or _plain.is_for(found[0][0].parameter.device):
         yield from (None for _ in layers)
         return
@@ -186,8 +188,8 @@ def deltas(
 
 
 def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], options: Options) -> List[Result]:
-    """Adds the gradients of all layers to those of their parameters. Under expert parallelism the exchanges of
-    layers whose parameters are whole travel together."""
+    """Adds the gradients of all layers to the gradients of their parameters. Under expert parallelism the exchanges of
+    layers whose parameters are whole share collectives."""
     results: Dict[int, Result] = {}
     waiting: List[Tuple[int, Evaluation]] = []
     noises = deltas(layers, found, options.noise, options.seed, options.step)
@@ -205,7 +207,8 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], option
 
 @contextlib.contextmanager
 def _refused_in_all(spread: Optional[Processes], weights: List[Weight]) -> Iterator[None]:
-    """Passes an error of this process to the processes that share the experts, which would wait for it otherwise."""
+    """Passes an error of this process to the processes that share the experts: they would otherwise wait for this
+    process."""
     try:
         yield
     except Exception as error:

@@ -1,5 +1,5 @@
-"""The version of the project: the file VERSION at its root, of which the package holds a copy. And a warning where a
-distribution of another project has the name of this package's folder."""
+"""The version of the project, read from the package's copy of the file VERSION at its root. It warns if a distribution
+of another project has the name of this package's folder."""
 
 import importlib.metadata
 import pathlib

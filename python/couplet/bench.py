@@ -25,13 +25,13 @@ from ._version import __version__
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PART_OF_MEMORY = 0.4  # largest share of free memory for parameters and gradients
-MOST_LAYERS, MOST_KERNELS = 4, 6  # measured at once, and listed by name
+MOST_LAYERS, MOST_KERNELS = 4, 6  # layers measured at once; kernels listed by name
 TRAINED_LAYERS, TRAINED_TOKENS = 4, (8, 2048)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """MoE layers of a model: n experts with gates [D, d] in each."""
+    """Shape of a model's MoE layers: n experts, each with a gate [D, d]."""
 
     name: str
     layers: int
@@ -51,7 +51,7 @@ SHAPES = {"olmoe": OLMOE, "qwen3": QWEN3, "deepseek-v3": DEEPSEEK_V3, "small": S
 
 
 class Device:
-    """A device of torch, which measures time and memory."""
+    """A device of torch. Its methods measure time and memory."""
 
     def __init__(self, name: str):
         self.device = torch.device(name)
@@ -60,7 +60,7 @@ class Device:
 
     @property
     def is_cuda(self) -> bool:
-        """CUDA or ROCm."""
+        """Returns whether the device is CUDA or ROCm."""
         return self.type == "cuda"
 
     def synchronize(self) -> None:
@@ -89,7 +89,8 @@ class Device:
         return 2**30 if self.type == "cpu" else 8 * 2**30
 
     def seconds(self, run: Callable[[], Any], waits: bool = True) -> float:
-        """Time of one call on an idle device; `waits=False`: until its last operation is queued."""
+        """Returns the seconds of one call on an idle device. With `waits=False` the time ends when the last operation
+        is queued."""
         self.synchronize()
         begun = time.perf_counter()
         run()
@@ -98,7 +99,8 @@ class Device:
         return time.perf_counter() - begun
 
     def peak_bytes(self, run: Callable[[], Any]) -> Optional[int]:
-        """Most bytes that `run` holds beside those that were held before, or None where torch does not measure them."""
+        """Returns the most bytes that `run` holds beside the bytes held before, or None where torch does not measure
+        them."""
         if not hasattr(self.module, "reset_peak_memory_stats"):
             return None
         self.synchronize()
@@ -109,8 +111,8 @@ class Device:
         return int(self.module.max_memory_allocated(self.device) - before)
 
     def kernels(self, run: Callable[[], Any]) -> Dict[str, Tuple[int, float]]:
-        """Calls and microseconds of each kernel that torch's profiler sees, by the first 90 characters of its name.
-        Empty if the device is not CUDA or ROCm."""
+        """Returns the calls and microseconds of each kernel that torch's profiler sees, by the first 90 characters of
+        its name. The result is empty if the device is not CUDA or ROCm."""
         if not self.is_cuda:
             return {}
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
@@ -126,7 +128,7 @@ class Device:
 
 
 def default_device() -> str:
-    """The accelerator that torch finds, else the CPU."""
+    """Returns the accelerator that torch finds, else the CPU."""
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:  # before PyTorch 2.6
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -145,7 +147,7 @@ ALPHA = 0.950793  # far from every ratio of responses of `make_inputs`: rounding
 
 @functools.lru_cache(maxsize=None)
 def make_inputs() -> Tuple[Tensor, Tensor, Tensor]:
-    """Router, gates and delta in f64; the first two have values that all dtypes can hold."""
+    """Returns router, gates and delta in f64. All dtypes can hold the values of router and gates."""
     g, n, D, d = torch.Generator().manual_seed(1), 16, 64, 128
     router, gates = (torch.randn(s, generator=g, dtype=torch.float64, device="cpu") for s in ((n, d), (n, D, d)))
     delta = 1 + 0.4 * (torch.rand(n, d, generator=g, dtype=torch.float32, device="cpu").double() - 0.5)
@@ -154,7 +156,7 @@ def make_inputs() -> Tuple[Tensor, Tensor, Tensor]:
 
 @functools.lru_cache(maxsize=None)
 def _wanted() -> Tuple[Tensor, ...]:
-    """Loss and gradients of router and gates by the pseudo-code in f64."""
+    """Returns loss and gradients of router and gates by the pseudo-code in f64."""
     router, gates, delta = make_inputs()
     leaves = router.clone().requires_grad_(), gates.clone().requires_grad_()
     loss = reference.erc_loss(*leaves, alpha=ALPHA, delta=delta)
@@ -181,7 +183,7 @@ def _check(device: Device, dtype: torch.dtype, layout: str, name: str) -> Dict[s
 
 
 def check(device: Device) -> List[Dict[str, Any]]:
-    """Relative errors of loss and gradients against the pseudo-code in f64 on the CPU."""
+    """Returns relative errors of loss and gradients against the pseudo-code in f64 on the CPU."""
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -206,7 +208,7 @@ class Bench:
 
     @property
     def gate_bytes(self) -> int:
-        """Bytes of a layer's gates."""
+        """Returns the bytes of a layer's gates."""
         return self.shape.n * self.shape.D * self.shape.d * self.dtype.itemsize
 
     def median_us(self, run: Callable[[], Any], waits: bool = True) -> float:
@@ -215,7 +217,8 @@ class Bench:
         return statistics.median(self.device.seconds(run, waits) for _ in range(self.rounds)) * 1e6
 
     def parts_of(self, name: str, run: Callable[[], Any], layers: int) -> Dict[str, Any]:
-        """Time of a layer, the host's part of it, and on CUDA and ROCm its kernels with the longest ones by name."""
+        """Returns the time of a layer and the host's part of it. On CUDA and ROCm the result also lists the kernels,
+        the longest ones by name."""
         found: Dict[str, Any] = {f"{name}, us a layer": self.median_us(run) / layers}
         found[f"{name}, host, us a layer"] = self.median_us(run, waits=False) / layers
         kernels = self.device.kernels(run)
@@ -227,8 +230,8 @@ class Bench:
         return found
 
     def model(self, most: int = MOST_LAYERS, fused: bool = False) -> nn.Module:
-        """Routers and gates, with random numbers, of as many layers as fit; fused: the gates with the up
-        projections."""
+        """Returns a model of routers and gates with random numbers, with as many layers as fit. If fused, the gates
+        share tensors with the up projections."""
         s, rows = self.shape, self.shape.D * (2 if fused else 1)
         each = (4 if fused else 2) * self.gate_bytes + 32 * s.n * s.d
         layers = min(s.layers, most, int(PART_OF_MEMORY * self.device.free_bytes() / each))
@@ -244,7 +247,7 @@ class Bench:
         return model
 
     def backward(self, fused: bool) -> Dict[str, Any]:
-        """`erc.backward` with its noise: into existing gradients if fused, else into fresh ones."""
+        """Measures `erc.backward` with its noise: into existing gradients if fused, else into fresh ones."""
         model = self.model(fused=fused)
         pairs = list(zip(model.routers, model.gates))  # type: ignore[arg-type]
         erc = attach(model, pairs, gate_half="first" if fused else None)
@@ -262,7 +265,8 @@ class Bench:
         return found if extra is None else {**found, "memory beside gates and gradients, MB": extra / 1e6}
 
     def rates(self) -> Tuple[float, float]:
-        """Bytes that a copy moves and operations of a large product (f32 on the CPU), in a microsecond."""
+        """Returns, per microsecond, the bytes that a copy moves and the operations of a large product (f32 on the
+        CPU)."""
         on_cpu, where = self.device.type == "cpu", self.device.device
         count, size = (1 << 24, 512) if on_cpu else (min(1 << 30, self.device.free_bytes() // 8), 8192)
         a = torch.ones(count, dtype=torch.uint8, device=where)
@@ -273,8 +277,9 @@ class Bench:
         return copy, 2 * size**3 / self.median_us(lambda: a @ b)
 
     def existing(self) -> Dict[str, Any]:
-        """Gates fused with the up projections, whose gradients exist already: the layout of Transformers' models
-        after their own backward pass. Its roofline: gates are read twice, their gradient is read and written."""
+        """Measures gates fused with the up projections, whose gradients exist already. This is the layout of
+        Transformers' models after their own backward pass. The roofline assumes that gates are read twice, and that
+        their gradient is read and written."""
         found, (copy, product) = self.backward(fused=True), self.rates()
         roofline = max(4 * self.gate_bytes / copy, 6 * self.shape.n**2 * self.shape.D * self.shape.d / product)
         us = found.get("erc.backward, kernels, us a layer", found["erc.backward, us a layer"])
@@ -282,8 +287,8 @@ class Bench:
         return {**about, "times the roofline": us / roofline, **found}
 
     def training(self, **settings: Any) -> Dict[str, Any]:
-        """Training steps of an OLMoE of TRAINED_LAYERS layers, with the loss and without, in turn. `settings` change
-        the model."""
+        """Measures training steps of an OLMoE of TRAINED_LAYERS layers, with the loss and without, in turn. `settings`
+        change the model."""
         if not settings and (self.shape != OLMOE or not self.device.is_cuda):
             raise ValueError("a model is trained with --shape olmoe on CUDA and ROCm alone")
         try:
@@ -323,7 +328,7 @@ class Bench:
         }
 
     def pseudo_code(self) -> Dict[str, Any]:
-        """One layer with its noise, loss and gradients: the operator and the pseudo-code."""
+        """Measures one layer with its noise, loss and gradients, by the operator and by the pseudo-code."""
         needed = 24 * self.shape.n**2 * self.shape.D + 4 * self.gate_bytes
         if needed > self.device.free_bytes():
             raise ValueError(f"the pseudo-code needs about {needed / 2**30:.0f} GiB")
@@ -342,7 +347,7 @@ class Bench:
 
 
 def run(bench: Bench) -> Dict[str, Any]:
-    """The report, by the names of its sections."""
+    """Returns the report: its sections by name."""
     about = {**dataclasses.asdict(bench.shape), "dtype": str(bench.dtype)[6:], "rounds": bench.rounds}
     report = {"machine": bench.device.describe(), "shape": about, "correctness": check(bench.device)}
     for title, measure in {

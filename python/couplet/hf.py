@@ -76,12 +76,12 @@ def _layer(found: MoeLayer, shapes: Dict[str, torch.Size]) -> Layer:
 
 
 def find(model: nn.Module) -> List[Layer]:
-    """The layers of a model that can be measured, by number. ValueError with the program's sentence
-    for a model without experts, or one whose layers the table and its rules leave ambiguous."""
+    """Returns the layers of a model that can be measured, by number. Raises ValueError with the program's sentence for
+    a model without experts, or one whose layers the table and its rules leave ambiguous."""
     named = {plain_name(name): p for name, p in model.named_parameters() if ".original_module." not in name}
     shapes = {name: p.shape for name, p in named.items()}
     for name, _ in model.named_parameters():
-        if ".parametrizations." in name:  # its originals may have other shapes
+        if ".parametrizations." in name:  # the originals of a parametrization may have other shapes
             weight = follow(model, plain_name(name))
             shapes[plain_name(name)] = named[plain_name(name)].shape if weight is None else weight.shape
     tensors = [(name, TYPE_NAMES.get(str(p.dtype), "OTHER"), list(shapes[name])) for name, p in named.items()]
@@ -123,17 +123,17 @@ LOGGED = {
 
 
 def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Any:
-    """A TrainerCallback, which `join` adds: calls `erc.next_step` with the number of each optimizer step, and adds to what
-    the Trainer logs with its loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean over the optimizer
-    steps since the last log as the Trainer's loss is, `erc_centred`, `kappa_own`, `kappa_other`, `alpha_min` of the
-    weights, and `maxvio`, `dead`, `margin` of what routers did, sums over all processes.
+    """Returns a TrainerCallback, which `join` adds. It calls `erc.next_step` with the number of each optimizer step. It
+    adds figures to the Trainer's log with the loss, so that TensorBoard, W&B and MLflow have them too: `erc`, a mean
+    over the optimizer steps since the last log as the Trainer's loss is; `erc_centred`, `kappa_own`, `kappa_other` and
+    `alpha_min` of the weights; `maxvio`, `dead` and `margin` of the routers' outputs, summed over all processes.
 
-    It adds no gradient: without `join` the Trainer's `compute_loss` has to add `erc.loss()`. A warning says at the first
-    log where no loss was evaluated.
+    It adds no gradient: without `join` the Trainer's `compute_loss` has to add `erc.loss()`. The first log without an
+    evaluated loss brings a warning.
 
-    per_layer: `name/3` of layer 3 too, and percentiles over layers of what routers did.
-    figures: which ones, by these names or by those of `erc.figures()`, `erc.metrics()` and `couplet.RouterStats`;
-    None: the eight, without those that the model's routers do not give."""
+    per_layer: adds `name/3` of layer 3 and so on, and percentiles over layers of the figures of routers' outputs.
+    figures: names to log, as above or as in `erc.figures()`, `erc.metrics()` and `couplet.RouterStats`;
+    None: the eight above, without figures that the model's routers do not support."""
     _need_transformers()
     from transformers import TrainerCallback
 
@@ -175,8 +175,8 @@ def callback(erc: _attach.Erc, per_layer: bool = False, figures: Optional[Sequen
 
 
 def _router_stats(erc: _attach.Erc, names: Sequence[str], is_optional: bool) -> Optional[RouterStats]:
-    """The counters of the named figures, or None. is_optional: layers whose routers return nothing that can be counted
-    are left out; otherwise they raise ValueError."""
+    """Returns the counters of the named figures, or None if no figure needs them. If is_optional, layers whose routers
+    return nothing that can be counted are left out. Otherwise they raise ValueError."""
     if not names:
         return None
     try:
@@ -201,9 +201,9 @@ def _all_processes() -> Any:
 
 
 def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> AnyErc:
-    """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward` behind the last backward pass of
-    the step, and the callback (see `callback`) in front of those that report. The Trainer's own `loss` stays that of
-    the model; `erc` is beside it.
+    """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward` after the last backward pass of
+    the step. Adds the callback (see `callback`) in front of those that report. The Trainer's own `loss` remains the
+    model's loss; `erc` is logged beside it.
 
     Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, and with optimizers that make their steps inside the
     backward pass (`optim` "..._layerwise", "lomo", "adalomo"), the loss is added to the Trainer's instead.
@@ -235,7 +235,7 @@ def _check_model(erc: _attach.Erc, trainer: Any) -> None:
 
 
 def _join_steps(erc: _attach.Erc, trainer: Any) -> None:
-    """Adds gradients behind the last micro-batch: activations are gone, and gradients are not yet clipped."""
+    """Adds gradients after the last micro-batch, when activations are freed and gradients are not yet clipped."""
     inner = trainer.training_step
 
     def training_step(*args: Any, **more: Any) -> Any:
@@ -263,7 +263,7 @@ def _join_losses(erc: _attach.Erc, trainer: Any) -> None:
 
 
 def _has_gradients_in_parameters(trainer: Any) -> bool:
-    """Whether a gradient that is added to `.grad` reaches the optimizer."""
+    """Returns whether a gradient that is added to `.grad` reaches the optimizer."""
     if getattr(trainer, "is_deepspeed_enabled", False) or re.search("layerwise$|lomo$", trainer.args.optim):
         return False
     if not getattr(trainer, "is_fsdp_enabled", False):
@@ -282,7 +282,8 @@ def _scale_of(trainer: Any) -> Union[float, Tensor]:
 
 
 def _need_transformers() -> None:
-    """Refuses Transformers before 4.56, whose Trainers may not say by how many micro-batches they divide (_divisor)."""
+    """Refuses Transformers before 4.56, whose Trainers may not show the number of micro-batches by which they divide
+    (_divisor)."""
     import transformers
 
     numbers = tuple(int(part) for part in transformers.__version__.split(".")[:2] if part.isdigit())
@@ -311,7 +312,7 @@ class Erc(_attach.Erc):
         return callback(self, per_layer, figures)
 
     def join(self, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Erc:
-        """See `couplet.hf.join`."""
+        """Calls `couplet.hf.join`."""
         return join(self, trainer, per_layer, figures)
 
 
@@ -327,10 +328,10 @@ def attach(
     accumulation: int = 1,
     reduce: Optional[str] = None,
 ) -> Erc:
-    """The coupling loss of every Mixture-of-Experts layer of a Transformers model.
+    """Attaches the coupling loss to every Mixture-of-Experts layer of a Transformers model; returns its Erc.
 
     Routers and gates are found by the table of families that `couplet inspect` reads, and used in place:
-    nothing is copied, nothing of the model is changed. They are looked up by name at every evaluation, so
+    no tensor is copied, and the model is not changed. They are looked up by name at every evaluation, so
     that the model may be sharded, moved or loaded later.
 
     Args:
@@ -339,10 +340,10 @@ def attach(
         weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
         reduction: "mean" (default) or "sum" over the layers. `reduce` is its old name.
         seed, noise, compute: as in `couplet.erc_loss`.
-        accumulation: by how many micro-batches your loop divides its loss; 1 where it does not.
+        accumulation: number of micro-batches by which your loop divides its loss; 1 if it does not divide.
             `join` detects it.
 
-    Experts that are spread over processes are not found: there use `couplet.attach`, with `group` or
+    Experts that are spread over processes are not found. For them use `couplet.attach`, with `group` or
     `tensor_group`, and `couplet.hf.join(erc, trainer)`.
 
     Raises:

@@ -1,8 +1,8 @@
 """The coupling loss where the experts of a layer are spread over processes (expert parallelism).
 
-Exchanged: the arguments, to compare them (all-gather of a kilobyte each), the n diagonals of M
+The processes exchange the arguments, to compare them (all-gather of a kilobyte each), the n diagonals of M
 (all-gather), 2n counts and the loss (all-reduce), and the router's gradient [n, d] (all-reduce).
-Weights and activations stay where they are."""
+Weights and activations are not exchanged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Processes:
     """The processes over which the experts of a layer are spread."""
 
     expert: Optional[dist.ProcessGroup]  # n / p experts each
-    tensor: Optional[dist.ProcessGroup]  # D / p rows of each expert; both: None is no group, not the world
+    tensor: Optional[dist.ProcessGroup]  # D / p rows of each expert; both None: no group (not the world)
 
     @property
     def all(self) -> List[dist.ProcessGroup]:
@@ -78,7 +78,7 @@ def _send(layer: Phases, whole: Any) -> Any:
 
 
 def _gather_parts(parts: List[Tensor], group: Optional[dist.ProcessGroup]) -> List[Tensor]:
-    """Returns the [n] of each layer, from its [c] in every process, by one all-gather."""
+    """Returns [n] for each layer, joined from the [c] of every process by one all-gather."""
     if group is None:
         return parts
     own = torch.cat([part.float() if part.dtype != torch.float64 else part for part in parts])
@@ -114,7 +114,7 @@ def _listed(matrices: Any) -> List[Any]:
 
 
 def _count(matrices: Any) -> int:
-    """Returns the number of experts here; 0 where it is unknown, which `arrange` refuses."""
+    """Returns the number of experts here, or 0 if it is unknown; `arrange` refuses such an argument."""
     if isinstance(matrices, Tensor):
         return matrices.shape[0] if matrices.dim() else 0
     return len(matrices) if hasattr(matrices, "__len__") else 0
@@ -150,7 +150,7 @@ def _check_experts(n: int, count: int, size: int) -> None:
 
 
 def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.device:
-    """Returns the device on which the processes exchange words: the CPU if the group can."""
+    """Returns the device on which the processes exchange words: the CPU if the group can use it."""
     devices = getattr(group or dist.group.WORLD, "_device_types", None)
     if devices is not None and not any(d.type == "cpu" for d in devices):
         return torch.device(devices[0].type, torch.get_device_module(devices[0].type).current_device())
@@ -160,7 +160,7 @@ def _meeting_place(group: Optional[dist.ProcessGroup], router: Any) -> torch.dev
 def _words_of_all(
     words: Dict[str, str], group: Optional[dist.ProcessGroup], place: torch.device
 ) -> List[Dict[str, str]]:
-    """Returns the words of every process, or of this one alone where all have sent the same."""
+    """Returns the words of every process, or only this process's words if all are equal."""
     own, world = json.dumps(words).encode(), dist.get_world_size(group)
     said = torch.frombuffer(bytearray(own.ljust(ROOM)), dtype=torch.uint8).to(place)
     everyone = torch.empty(world * ROOM, dtype=torch.uint8, device=place)
@@ -170,14 +170,14 @@ def _words_of_all(
 
 
 def _agree(words: Dict[str, str], group: Optional[dist.ProcessGroup], router: Any) -> None:
-    """Every process takes part in every call, also one that refuses its arguments, so that none waits for
-    others for ever. ValueError in all of them where they differ."""
+    """Compares the words of all processes. Every process takes part in every call, also a process that refuses its
+    arguments, so that no process waits for ever. Raises ValueError in all processes if the words differ."""
     everyone = _words_of_all(words, group, _meeting_place(group, router))
     for rank, other in enumerate(everyone):
         if "refused" in other and "refused" not in words:
             raise ValueError(f"couplet: process {rank} of the group refused its arguments: {other['refused']}")
     if "refused" in words:
-        return  # its own exception has the details
+        return  # the caller raises its own exception, which has the details
     for rank, other in enumerate(everyone):
         for name, first in everyone[0].items():
             if other[name] != first:
@@ -192,7 +192,8 @@ def _refusal(error: Exception) -> Dict[str, str]:
 
 
 def _agree_in_all(words: Dict[str, str], spread: Processes, router: Any) -> None:
-    """Compares the arguments in each group. A problem of one group is passed to the next, so that all processes raise."""
+    """Compares the arguments in each group. An error of one group is passed to the next, so that all processes
+    raise."""
     problem: Optional[ValueError] = None
     for group in spread.all:
         try:
@@ -210,7 +211,7 @@ def refuse_in_all(error: Exception, spread: Processes, router: Tensor) -> None:
 
 
 def run_agreed(jobs: List[Job], spread: Processes) -> List[Result]:
-    """Calls `run_together` once all processes have the same layers and options."""
+    """Calls `run_together` after all processes have agreed on the layers and options."""
     first = jobs[0]
     each = [
         (
@@ -251,20 +252,20 @@ def erc_loss_ep(
     compute: Any = None,
     tensor_group: Optional[dist.ProcessGroup] = None,
 ) -> Tensor:
-    """couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
+    """Returns couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
     Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
     experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
-    arguments are those of `erc_loss` and must be the same everywhere; where they are not, or one process
-    refuses its own, there is a ValueError in all of them. Not for torch.compile.
+    arguments are those of `erc_loss` and must be the same everywhere. If they differ, or one process
+    refuses its own, all processes raise ValueError. It does not support torch.compile.
 
-    tensor_group: processes that share the width of each expert (expert tensor parallelism): every one has D / p of
-    the D rows of its experts' gates (and ups), any D / p of them; M^2 is a sum over these processes. Without `group`
-    each of them has all n experts. Not for the activation "output".
+    tensor_group: processes that share the width of each expert (expert tensor parallelism): every process has D / p of
+    the D rows of its experts' gates (and ups), in any choice; M^2 is a sum over these processes. Without `group`
+    each process has all n experts. The activation "output" is not supported.
 
     Returns weight * L [], the same in every process. The router's gradient is complete in every
-    process (a later *mean* over the group leaves it as it is; do not sum it again); an expert's is
-    where the expert is.
+    process (a later *mean* over the group leaves it unchanged; do not sum it again). An expert's gradient is
+    in the process that has the expert.
     """
     loss, _ = loss_and_columns(
         router,
@@ -308,7 +309,7 @@ def loss_and_columns(
     compute: Any = None,
     tensor_group: Optional[dist.ProcessGroup] = None,
 ) -> Tuple[Tensor, Tensor]:
-    """Returns erc_loss_ep, and the columns of M [n, n / p] of the experts here, without a gradient."""
+    """Returns erc_loss_ep, and the columns of M [n, n / p] of this process's experts, without a gradient."""
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
     spread = processes_of(group, tensor_group)

@@ -1,13 +1,12 @@
-"""Draws the charts of what `couplet inspect|eval|compare` write with --json or --html.
+"""Draws the charts of the files that `couplet inspect|eval|compare` write with --json or --html.
 
     python -m couplet.plot REPORT [REPORT ...] --out DIR [--format svg|pdf|png] [--only ID,...]
     python -m couplet.plot --tsne ROWS.npy --out PICTURE.svg [--perplexity P] [--seed N]
 
-A page (--html) has the coupling matrices, which the JSON of --json leaves out. The list of charts is that of the pages.
+A page (--html) has the coupling matrices, which the JSON of --json leaves out. Pages have the same charts.
 
-Each chart becomes DIR/STEM-ID.svg. Existing pictures are replaced. Needs
-matplotlib, but neither PyTorch nor the C library; --tsne needs scikit-learn too. The same file gives the same bytes with
-the same versions of them.
+Each chart becomes DIR/STEM-ID.svg. Existing pictures are replaced. It needs matplotlib, but neither PyTorch nor the C
+library; --tsne needs scikit-learn too. Equal files give equal bytes with equal versions of these packages.
 
 Exit code 0: all drawn; 1: an input cannot be drawn, or standard output cannot be written; 2: wrong arguments, or no
 matplotlib or scikit-learn; 130: interrupted."""
@@ -61,7 +60,7 @@ def charts_of(path: pathlib.Path) -> List[Json]:
         return _resolve.charts_of(report)
     except _resolve.BadReport as error:
         raise CannotDraw(str(error)) from None
-    except Exception as error:  # a member has another type than the program writes
+    except Exception as error:  # a member has not the type that the program writes
         raise CannotDraw(_files.reason(error)) from None
 
 
@@ -86,7 +85,7 @@ def draw(chart: Json, path: pathlib.Path) -> None:
 def draw_files(
     paths: List[pathlib.Path], out: pathlib.Path, form: str = "svg", only: Optional[List[str]] = None
 ) -> List[pathlib.Path]:
-    """Draws the charts of the files, or those whose ids are in `only`; returns the pictures' paths."""
+    """Draws the charts of the files, or only the charts whose ids are in `only`; returns the pictures' paths."""
     plans: List[Tuple[pathlib.Path, Json, pathlib.Path]] = []
     known: Set[str] = set()
     for path in paths:
@@ -136,7 +135,7 @@ def draw_tsne(path: pathlib.Path, out: pathlib.Path, perplexity: float, seed: in
 
 
 def check_words(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Ends the program with exit code 2 where the arguments are of neither form, or of both."""
+    """Ends the program with exit code 2 if the arguments have neither form, or both."""
     if bool(args.tsne) == bool(args.figures):
         parser.error("give FIGURES.json, or --tsne ROWS.npy")
     if args.tsne and (args.format or args.only):

@@ -1,5 +1,5 @@
-"""The paper's pseudo-code, with the choices of docs/decisions.md: a reference to read and to test against. It
-keeps more than [n, n, D] numbers for the backward pass. Only the activation `gate`."""
+"""The paper's pseudo-code, with the choices of docs/decisions.md: a reference to read and to test against. It keeps
+more than [n, n, D] numbers for the backward pass. It has only the activation `gate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def eps_of(R: Tensor) -> Tensor:
 def erc_loss(
     R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0, delta: Optional[Tensor] = None
 ) -> Tensor:
-    """Returns weight * L [] at alpha, of router R [n, d] and gates Wg [n, D, d]; delta [n, d] noise, drawn if None."""
+    """Returns weight * L [] at alpha for router R [n, d] and gates Wg [n, D, d]. delta [n, d] is the noise, drawn if
+    None."""
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)

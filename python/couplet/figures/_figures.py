@@ -1,6 +1,6 @@
-"""How well router and experts of a layer agree, under the names that `couplet train` logs
-(docs/formats.md, metrics.jsonl; src/tensor/figures.h defines each). One product of R [n, d] by the gates; no
-gradient."""
+"""Figures of the agreement of a layer's router and experts, under the names that `couplet train` logs
+(docs/formats.md, metrics.jsonl; src/tensor/figures.h defines each). They need one product of R [n, d] by the gates, and
+no gradient."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GATE_NORMS = ("gate_norm_mean", "gate_norm_std")
 SPECTRUM = ("router_condition", "router_effective_rank")
 LAMBDA = ("router_lambda", "router_lambda_random")
 
-# Also given of the centred rows R_i - mean R (docs/method.md 3.13): name -> name there.
+# Figures that are also computed for the centred rows R_i - mean R (docs/method.md 3.13): name -> name for centred rows.
 CENTRED = {
     "erc_clean": "erc_centred",
     **{
@@ -51,7 +51,7 @@ CENTRED = {
     },
 }
 
-EXPENSIVE = (*LAMBDA, CENTRED["router_lambda"])  # computed where they are asked for by name
+EXPENSIVE = (*LAMBDA, CENTRED["router_lambda"])  # computed only if asked for by name
 NAMES = (
     *HINGES,
     *EPS,
@@ -69,7 +69,8 @@ NAMES = (
 ALL_NAMES = (*NAMES, *EXPENSIVE)
 _OF_GATES = {*HINGES, *KAPPA, *ENTRIES, *GATE_NORMS, *LAMBDA}
 NEED_GATES = {*_OF_GATES, *(CENTRED[name] for name in _OF_GATES if name in CENTRED)}
-# Singular values need the host: `of_layer` returns products of rows under these names, and `read` the figures.
+# Singular values are computed on the host: `of_layer` returns products of rows under these names, and `read` computes
+# the figures.
 GRAMS = {"gram": ("router_condition", "router_effective_rank"), "centred_gram": ("", "centred_router_effective_rank")}
 
 
@@ -83,13 +84,13 @@ def _mean_and_std(norms: Tensor, name: str) -> Dict[str, Tensor]:
     return {f"{name}_mean": norms.mean(), f"{name}_std": norms.std(correction=0)}
 
 
-# ---- of the rows alone ----
+# ---- figures of the rows alone ----
 
 
 def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, Tensor]:
     logits = proxies @ router.T
     own, lower = logits.diagonal()[:, None], torch.ones_like(logits).tril(-1) > 0
-    above = ((logits > own) | ((logits == own) & lower)).sum(1)  # experts that come before the own one
+    above = ((logits > own) | ((logits == own) & lower)).sum(1)  # experts that precede the own expert
     shares = {"top1": (above < 1).double().mean()}
     if K:
         shares["topk"] = (above < K).double().mean()
@@ -97,7 +98,7 @@ def _route(proxies: Tensor, router: Tensor, K: int) -> Dict[str, Tensor]:
 
 
 def _cosines(R: Tensor) -> Tensor:
-    """Returns the mean |cos| [] of two different rows of R [n, d]; 0 where one is zero, and for n = 1."""
+    """Returns the mean |cos| [] of two different rows of R [n, d]; 0 where a row is zero, and for n = 1."""
     n, norm = len(R), _lengths(R)
     scale = norm[:, None] * norm
     cosines = torch.where(scale > 0, (R @ R.T).abs() / scale, 0.0)
@@ -105,8 +106,8 @@ def _cosines(R: Tensor) -> Tensor:
 
 
 def _bound_share(R: Tensor, eps: Tensor) -> Tensor:
-    """Mean over the rows of R [n, d] of eps_i [n] over the largest bound of the noise that is right (docs/method.md
-    5.1), []; NaN where no row has one."""
+    """Returns the mean [] over the rows of R [n, d] of eps_i [n] over the largest right bound of the noise
+    (docs/method.md 5.1); NaN where no row has such a bound."""
     n, bounds = len(R), []
     here, size = torch.arange(n, dtype=torch.int64, device=R.device), max(1, NUMBERS_AT_ONCE // R.numel())
     for a in range(0, n, size):
@@ -148,21 +149,21 @@ def _of_routing(R: Tensor, K: int, noise: Dict[str, int], wanted: Collection[str
     return figures
 
 
-# ---- of rows and gates ----
+# ---- figures of rows and gates ----
 
 
 class Responses(NamedTuple):
     """Responses of the gates of c experts, f32 or wider."""
 
     columns: Tensor  # [c, n]: |R_i W^j|, M^T
-    centred: Optional[Tensor]  # [c, n]: the same of R_i - mean R; None: not wanted
+    centred: Optional[Tensor]  # [c, n]: |(R_i - mean R) W^j|; None: not wanted
     norms: Tensor  # [c]: |W^j|_F
     spectral: Optional[Tensor]  # [c]: |W^j|_2; None: not wanted
 
 
 def responses(R: Tensor, gates: Matrices, half: str, centred: bool = False, spectral: bool = False) -> Responses:
-    """Returns the responses to rows R [n, d] of the gates [D, d] of c experts; NUMBERS_AT_ONCE numbers at once. Centred
-    rows need no product of their own: theirs is the product of the rows less its mean over the rows."""
+    """Returns the responses to rows R [n, d] of the gates [D, d] of c experts, computed NUMBERS_AT_ONCE numbers at
+    once. Centred rows need no product of their own: it is the product of the rows less its mean over the rows."""
     n, d = R.shape
     many = gates if isinstance(gates, Tensor) else list(gates)
     size = max(1, NUMBERS_AT_ONCE // (many[0].shape[-2] * (n + d)))
@@ -227,7 +228,7 @@ def _share(here: Tensor, of: Tensor) -> Tensor:
 def _of_matrix(
     M: Tensor, row_norms: Tensor, gate_norms: Tensor, spectral: Optional[Tensor], alpha: float, wanted: Collection[str]
 ) -> Dict[str, Tensor]:
-    """Returns figures of M [n, n] of rows, clean or centred."""
+    """Returns figures of the matrix M [n, n] of clean or centred rows."""
     figures: Dict[str, Tensor] = {}
     if not set(HINGES).isdisjoint(wanted):
         figures.update(hinges(M, alpha))
@@ -250,7 +251,8 @@ def _of_gates(
     wanted: Collection[str],
     of_centred: Collection[str],
 ) -> Dict[str, Tensor]:
-    """wanted: of R; of_centred: of the centred rows, whose figures have the names of CENTRED here."""
+    """Returns figures that need the gates. wanted: figures of R; of_centred: figures of the centred rows, which have
+    the names of CENTRED here."""
     found = responses(
         R, gates, half, not _OF_GATES.isdisjoint(of_centred), not set(LAMBDA).isdisjoint({*wanted, *of_centred})
     )
@@ -287,10 +289,10 @@ def of_layer(
     gather: Gather = lambda here: here,
 ) -> Dict[str, Tensor]:
     """Returns the input of `read`, on the device: name -> [], and for names of GRAMS [m, m], m the smaller of n and d.
-    Figures are those of the clean rows R, and of R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
+    The figures describe clean rows R, and R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
     `proxy_route_topk` of proxies with noise of this seed, step and layer.
 
-    wanted: of ALL_NAMES. gates is called only if a figure needs them: those of all n experts, or of c of them, and
+    wanted: names of ALL_NAMES. gates is called only if a figure needs it. It returns all n experts' gates, or c, and
     gather makes [n, ...] of [c, ...]. Nothing is read from the device."""
     with without_autocast(router.device):
         R = router.to(torch.promote_types(router.dtype, torch.float32))
@@ -313,7 +315,7 @@ def of_layer(
 
 
 def read(found: Dict[str, Tensor], wanted: Collection[str] = NAMES) -> Dict[str, float]:
-    """Returns name -> number, with old names, of the result of `of_layer`; one synchronisation."""
+    """Returns name -> number, including old names, from the result of `of_layer`, with one synchronisation."""
     if not found:
         return {}
     numbers = torch.cat([value.to(torch.float64).flatten() for value in found.values()]).cpu()

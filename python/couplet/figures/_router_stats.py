@@ -17,7 +17,7 @@ from ..ops._functional import refuse_mesh, whole_number
 
 NAMES = ("router_maxvio", "router_load_min", "router_dead", "router_load_entropy", "router_entropy", "router_margin")
 OF_DISTRIBUTION = {"router_entropy", "router_margin"}
-PERCENTILES = (10, 50, 90)  # over layers
+PERCENTILES = (10, 50, 90)  # percentiles over layers
 BIAS = "e_score_correction_bias"  # DeepSeek-V3's bias: added to sigmoid scores to choose experts
 
 
@@ -26,26 +26,26 @@ class RouterStats:
 
         stats = couplet.RouterStats([layer.router for layer in moe_layers], n=64)
         ...                                     # training
-        log(stats.figures())                    # and a new interval begins
+        log(stats.figures())                    # a new interval begins
 
-    Counts are of this process's tokens, padding included, in `train()` alone, as long as this object is there. Under
+    The tokens of this process count, padding included, only in `train()`, as long as this object exists. Under
     activation checkpointing a recomputed router counts twice, which changes no share.
 
     Args:
         routers: a module for each layer whose output has one of
             - whole numbers [tokens, k]: the experts of each token (first such tensor of a tuple);
-              numbers outside 0 ... n - 1 are no experts;
+              numbers outside 0 ... n - 1 are ignored;
             - a mask [tokens, n], bool or 0 and 1 in whole numbers;
-            - nothing of these, but logits [tokens, n] (first such tensor); then their largest top_k.
+            - only logits [tokens, n] (first such tensor): then their largest top_k count.
             Routers of Transformers 5 return (logits, weights, indices), of torchtitan (scores, indices,
             counts), of Megatron-Core (probabilities, mask).
         n: the number of experts, or one number for each layer.
-        top_k: for routers that return logits alone.
+        top_k: experts of a token, for routers that return only logits.
         scores: how logits become the routing distribution: "softmax" or "sigmoid"
             (divided by their sum). Default: "sigmoid" for routers with a parameter or buffer
             e_score_correction_bias, "softmax" for others.
         numbers: the layers' numbers, for `figures(per_layer=True)`.
-        names: what `figures` returns; without router_entropy and router_margin no distribution is computed.
+        names: the names that `figures` returns; without router_entropy and router_margin no distribution is computed.
     """
 
     def __init__(
@@ -99,16 +99,16 @@ class RouterStats:
         percentiles over layers, and with per_layer as `name/3` of layer 3. Empty where nothing was counted.
 
         router_maxvio: the largest load / the mean load - 1 (0: balanced).
-        router_load_min: the least load / the mean load (0: an expert got nothing).
-        router_dead: experts that got nothing (a number; a mean over layers).
+        router_load_min: the smallest load / the mean load (0: an expert got no token).
+        router_dead: number of experts that got no token, a mean over layers.
         router_load_entropy: entropy of the loads / log n (1: balanced).
         router_entropy: entropy of the mean over tokens of the routing distribution / log n; left out where
             the routers do not return logits.
         router_margin: mean over tokens of the distribution's K-th largest share less the next one: how clearly the
             last expert is chosen. Left out as router_entropy is, and where K is unknown or a bias chooses.
 
-        One synchronisation. group: sums over its processes first, a collective; None: this process alone.
-        reset=False: the interval stays open."""
+        It synchronises once. group: the figures are summed over its processes first, by a collective; None: this
+        process alone. reset=False: the interval stays open."""
         refuse_mesh(group, "group")
         counted = [c for c in self.counters if c.load is not None]
         if not counted:
@@ -122,7 +122,7 @@ class RouterStats:
         spread = torch.nanquantile(
             table, torch.tensor([p / 100 for p in PERCENTILES], dtype=table.dtype, device=place), dim=0
         )
-        rows = torch.cat((table.nanmean(0)[None], spread, table)).tolist()  # NaN: of no layer
+        rows = torch.cat((table.nanmean(0)[None], spread, table)).tolist()  # NaN: in no layer
         if reset:
             for c in counted:
                 c.reset()
@@ -138,7 +138,7 @@ class RouterStats:
 
 
 def _figures_of(sums: Tensor) -> Tensor:
-    """NAMES [6] of `_Counter.sums`; NaN where there is nothing."""
+    """Returns NAMES [6], computed from `_Counter.sums`; NaN where nothing was counted."""
     load, probabilities = sums[:-2].view(2, -1)
     mean, most = load.mean(), math.log(max(len(load), 2))
     dead = torch.where(mean > 0, (load == 0).sum(), mean / mean)
@@ -169,7 +169,7 @@ class _Counter:
         self.scores = scores  # None: no distribution is wanted
         self.load: Optional[Tensor] = None  # int64 [n]
         self.probabilities: Optional[Tensor] = None  # f32 [n], summed over tokens
-        self.margin: Optional[Tensor] = None  # f32 [2]: summed over tokens, and how many
+        self.margin: Optional[Tensor] = None  # f32 [2]: sum over tokens, number of tokens
         self.is_optional = False  # a figure that cannot be counted is left out, with a warning
 
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
@@ -185,7 +185,7 @@ class _Counter:
             warnings.warn(f"{error}; its statistics are left out", stacklevel=2)
 
     def sums(self) -> Tensor:
-        """f64 [2 n + 2]: loads, probabilities, margin and its tokens (0 where they are unknown)."""
+        """Returns f64 [2 n + 2]: loads, probabilities, margin and its tokens (0 where they are unknown)."""
         assert self.load is not None
         wide = torch.float32 if self.load.device.type == "mps" else torch.float64
         load = self.load.to(wide)
@@ -221,7 +221,7 @@ class _Counter:
             self._count_margin(shares, chosen.shape[-1] if chosen.dtype != torch.bool else 0, hasattr(module, BIAS))
 
     def _count_margin(self, shares: Tensor, K: int, is_biased: bool) -> None:
-        """K: 0 where it is unknown."""
+        """Adds the tokens' margins between the K-th and the next share. K is 0 where it is unknown."""
         if not 0 < K < self.n or is_biased:
             return
         largest = shares.topk(K + 1, dim=-1).values
@@ -236,7 +236,8 @@ class _Counter:
         return scores / scores.sum(-1, keepdim=True)
 
     def _read(self, module: nn.Module, tensors: List[Tensor]) -> Tuple[Tensor, Optional[Tensor]]:
-        """The experts of each token (indices, or a mask in bool), and logits where they are known to be that."""
+        """Returns the experts of each token (indices, or a mask in bool), and the logits if they are known to be
+        logits."""
         of_all = [t for t in tensors if t.dim() > 1 and t.shape[-1] == self.n]
         floats = [t for t in of_all if t.is_floating_point()]  # PyTorch 2.6 cannot compile next(..., None)
         logits = floats[0] if floats else None
@@ -278,7 +279,7 @@ def _scores_of(router: Any, scores: Optional[str], names: Sequence[str]) -> Opti
 
 
 def modules_of(model: nn.Module, name: str) -> List[nn.Module]:
-    """The model, and the modules in which the parameter of this name is, the innermost last."""
+    """Returns the model, and the modules that contain the parameter of this name, the innermost last."""
     modules: List[nn.Module] = [model]
     for part in name.split(".")[:-1]:
         inner = getattr(modules[-1], part, None)
@@ -289,8 +290,8 @@ def modules_of(model: nn.Module, name: str) -> List[nn.Module]:
 
 
 def module_of_router(model: nn.Module, name: str) -> nn.Module:
-    """The module that routes with the weight of this name: the one that has it or the next outer one, whichever
-    is of a class called a router or gate. ValueError where the choice of experts is made outside of it."""
+    """Returns the module that routes with the weight of this name: the module that has it or the next outer module,
+    whichever is of a class called a router or gate. Raises ValueError where experts are chosen outside of it."""
     modules = modules_of(model, name)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(m).__name__)]
     if not named and hasattr(modules[-2:][0], BIAS):

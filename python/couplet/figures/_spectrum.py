@@ -11,23 +11,25 @@ from torch import Tensor
 
 from ..ops import _noise
 
-# Lanczos steps. For spectra that are dense up to their end, as of a random matrix of any size, the largest eigenvalue
-# is then within 1.5e-4 of itself (2.5 / STEPS^2), its root within 7.5e-5; for those with a gap far closer.
+# Lanczos steps. For spectra that are dense up to their end, as of a random matrix of any size, the relative error of
+# the largest eigenvalue is then at most 1.5e-4 (2.5 / STEPS^2), and of its root 7.5e-5. For spectra with a gap it is
+# far smaller.
 STEPS = 128
-ENDED = 1e-5  # a new direction this much shorter than the largest eigenvalue so far is rounding: there is no other one
-SQUARINGS = 18  # squarings of the tridiagonal matrix: within log(STEPS) / 2^SQUARINGS = 2e-5 of its largest eigenvalue
+ENDED = 1e-5  # a new direction this much shorter than the largest eigenvalue so far is rounding: the iteration ends
+SQUARINGS = 18  # squarings of the tridiagonal matrix: relative error log(STEPS) / 2^SQUARINGS = 2e-5
 
 
 def _times(A: Tensor, v: Tensor) -> Tensor:
-    """A [c, r, m] times v [c, m]: [c, r]. On the CPU torch.bmm by one column took 20 times as long as torch.mv."""
+    """Returns A [c, r, m] times v [c, m]: [c, r]. On the CPU torch.bmm by one column took 20 times as long as
+    torch.mv."""
     if v.device.type == "cpu":
         return torch.stack([one @ x for one, x in zip(A, v)])
     return (A @ v[..., None])[..., 0]
 
 
 def _lanczos(G: Tensor) -> Tensor:
-    """T [c, k, k] in f64, whose largest eigenvalue is next to that of G [c, m, m], symmetric without negative
-    eigenvalues. Each new vector is made orthogonal twice to all before it, so that none is found twice."""
+    """Returns T [c, k, k] in f64, whose largest eigenvalue approximates that of G [c, m, m], symmetric without negative
+    eigenvalues. Each new vector is made orthogonal twice to all earlier vectors, so that no vector is found twice."""
     c, m = G.shape[:2]
     k = min(m, STEPS)
     start = _noise.uniform(0, m, 0, 0, 0, G.device).to(G.dtype) - 0.5
@@ -54,8 +56,8 @@ def _trace(X: Tensor) -> Tensor:
 
 
 def _largest(T: Tensor) -> Tensor:
-    """The largest eigenvalue [c] of T [c, k, k], symmetric without negative eigenvalues: T in the mean of the
-    eigenvectors weighted by their eigenvalue to the 2^SQUARINGS."""
+    """Returns the largest eigenvalue [c] of T [c, k, k], symmetric without negative eigenvalues: the mean of T over the
+    eigenvectors, weighted by their eigenvalue to the 2^SQUARINGS."""
     power, least = T, torch.finfo(T.dtype).tiny  # 0 for a matrix of zeros
     for _ in range(SQUARINGS):
         power = power / _trace(power).clamp(min=least)[:, None, None]
@@ -64,17 +66,17 @@ def _largest(T: Tensor) -> Tensor:
 
 
 def norms(W: Tensor) -> Tensor:
-    """|W_j|_2 [c] of W [c, D, d] in f32 or wider, within 1e-4 of itself.
+    """Returns |W_j|_2 [c] of W [c, D, d] in f32 or wider, with a relative error of at most 1e-4.
 
-    By Lanczos iteration on W W^T or W^T W, whichever is smaller: torch.linalg.svdvals computes all singular values,
+    Uses Lanczos iteration on W W^T or W^T W, whichever is smaller: torch.linalg.svdvals computes all singular values,
     and waits for the device on a GPU."""
     G = W @ W.mT if W.shape[1] <= W.shape[2] else W.mT @ W
     return _largest(_lanczos(G)).clamp(min=0).sqrt().to(W.dtype)
 
 
 def condition_and_rank(gram: Tensor) -> Tuple[float, float]:
-    """Returns two figures of a matrix R, from its gram R R^T or R^T R [m, m], f64 on the CPU. Condition: the largest of its
-    m singular values over the smallest, infinite if rounding hides the smallest. Effective rank: exp of the entropy of
+    """Returns two figures of a matrix R, from its gram R R^T or R^T R [m, m], f64 on the CPU. Condition: the largest of
+    its m singular values over the smallest, infinite if rounding hides the smallest. Effective rank: exp of the entropy of
     the singular values over their sum (Roy and Vetterli, 2007), 0 if R is 0."""
     if not gram.isfinite().all():
         return math.nan, math.nan

@@ -1,8 +1,8 @@
-"""How the router's scores of tokens agree with the experts' responses, under the names of `couplet inspect --text`
-(src/inspect/routing/signs.h, docs/method.md 5.3), and the tokens of a model's forward passes.
+"""Figures of the agreement of router scores and expert responses on tokens, under the names of `couplet inspect --text`
+(src/inspect/routing/signs.h, docs/method.md 5.3), and the recorded tokens of a model's forward passes.
 
-Names: T tokens, n experts; score s_ti = x_t . R_i, the router's logit; response a_ti = |x_t W_i|. All on the CPU, in
-f64."""
+Names: T tokens, n experts; score s_ti = x_t . R_i, the router's logit; response a_ti = |x_t W_i|. The figures are
+computed on the CPU, in f64."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..ops._response import without_autocast
 from . import _figures
 from ._router_stats import BIAS, modules_of
 
-LEAST = 3  # entries of a list that has a rank correlation (CPL_SIGNS_LEAST)
-FEW = 8  # tokens of an expert that has a row in M_tok (CPL_ROUTING_FEW)
+LEAST = 3  # entries that a list needs for a rank correlation (CPL_SIGNS_LEAST)
+FEW = 8  # tokens that an expert needs for a row in M_tok (CPL_ROUTING_FEW)
 
 
 # ---- rank correlation of many lists ----
 
 
 def _ranks(x: Tensor, inside: Tensor) -> Tensor:
-    """Returns the ranks of the entries of each list x [r, l] that are inside, from 1 for the smallest; equal entries
+    """Returns the ranks of the entries of each list x [r, l] that are inside, from 1 for the smallest. Equal entries
     have the mean of their ranks. Ranks of other entries are undefined."""
     filled = x.masked_fill(~inside, math.inf)
     ordered = filled.sort(-1).values
@@ -38,8 +38,8 @@ def _ranks(x: Tensor, inside: Tensor) -> Tensor:
 
 
 def _rho(x: Tensor, y: Tensor, inside: Tensor, least: int = LEAST) -> Tuple[Tensor, Tensor]:
-    """Spearman's rho [r] of the entries of x and y [r, l] that are inside, and whether a list has one: not if it does
-    not vary or has fewer than `least` entries. NaN of a list that has NaN."""
+    """Returns Spearman's rho [r] of the entries of x and y [r, l] that are inside, and whether a list has a rho. A list
+    that does not vary or has fewer than `least` entries has none. rho is NaN for a list that has NaN."""
     count = inside.sum(-1)
     mean = (count[:, None] + 1).double() / 2
     dx, dy = ((_ranks(v, inside) - mean).masked_fill(~inside, 0.0) for v in (x, y))
@@ -51,11 +51,12 @@ def _rho(x: Tensor, y: Tensor, inside: Tensor, least: int = LEAST) -> Tuple[Tens
 
 def _mean_rho(x: Tensor, y: Tensor, inside: Tensor, least: int = LEAST) -> float:
     rho, is_there = _rho(x, y, inside, least)
-    return rho[is_there].mean().item()  # NaN: no list has one
+    return rho[is_there].mean().item()  # NaN: no list has a rho
 
 
 def _of_lists(name: str, x: Tensor, y: Tensor, sign: Tensor) -> Dict[str, float]:
-    """Over all entries of lists x, y [r, l], and over those whose sign [r, l] is above 0 and below 0."""
+    """Returns the mean rho over all entries of lists x, y [r, l], and over the entries whose sign [r, l] is above 0 and
+    below 0."""
     sides = {"all": torch.ones_like(sign, dtype=torch.bool), "above": sign > 0, "below": sign < 0}
     return {f"{name}.{side}": _mean_rho(x, y, inside) for side, inside in sides.items()}
 
@@ -68,7 +69,7 @@ def _size(x: Tensor, y: Tensor) -> float:
 
 
 def _less_means(x: Tensor, place: Tensor, counts: Tensor) -> Tensor:
-    """x [T, n] less the mean over the tokens with the same place."""
+    """Returns x [T, n] less the mean over the tokens with the same place."""
     means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, place, x / counts[place, None])
     return x - means[place]
 
@@ -81,7 +82,7 @@ def _within_ids(scores: Tensor, responses: Tensor, ids: Tensor) -> Dict[str, flo
 
 
 def _agreement(scores: Tensor, responses: Tensor, K: int) -> Dict[str, float]:
-    """The K largest scores beside the K largest responses; of equal ones the lower expert comes first."""
+    """Compares the K largest scores with the K largest responses. Of equal ones the lower expert comes first."""
     chosen, answering = (v.argsort(dim=1, descending=True, stable=True)[:, :K] for v in (scores, responses))
     first = (chosen[:, 0] == answering[:, 0]).double().mean().item()
     overlap = (chosen[:, :, None] == answering[:, None]).sum((1, 2)).double().mean().item() / K
@@ -103,30 +104,30 @@ def _checked_ids(ids: Any, T: int) -> Tensor:
 def token_figures(
     scores: Tensor, responses: Tensor, ids: Any = None, centred: bool = False, K: Optional[int] = None
 ) -> Dict[str, float]:
-    """How a layer's router scores agree with its experts' responses to the same tokens, with the definitions and names
-    of `couplet inspect --text --json` (docs/method.md 5.3). All but `negative` and two of `agreement` are means of
-    Spearman's rank correlation over lists. The coupling loss is even in a router row and cannot tell tokens that it
-    scores high from those that it scores far below 0; these figures can.
+    """Returns figures of the agreement of router scores and expert responses on the same tokens, with the definitions
+    and names of `couplet inspect --text --json` (docs/method.md 5.3). All but `negative` and two of `agreement` are
+    means of Spearman's rank correlation over lists. The coupling loss is even in a router row, so that it cannot
+    distinguish tokens with a high score from tokens with a score far below 0. These figures can.
 
     negative: share of the T n scores that are below 0.
-    tokens.all, tokens.above, tokens.below: of a token's scores and responses, over its n experts; over those whose
-        score is above 0; below 0. tokens.size: of |score|. Means over tokens.
-    experts.all, .above, .below, .size: of an expert's scores and responses over tokens; means over experts.
-    ids.all, .above, .below: as tokens, after the mean over the tokens with the same id was taken from the scores and
-        responses of each expert; of ids that come more than once. The sign is that of the score itself.
-    agreement.spearman_mean: as tokens.all, of n = 2 too. agreement.top1: share of tokens whose largest score is of the
-        expert with the largest response; agreement.overlap: share of the K largest scores that are among the K
-        largest responses. Always of the scores as they are given.
+    tokens.all, tokens.above, tokens.below: correlation of a token's scores and responses, over its n experts, over
+        experts with a score above 0, and below 0. tokens.size: with |score|. Means over tokens.
+    experts.all, .above, .below, .size: correlation of an expert's scores and responses over tokens; means over experts.
+    ids.all, .above, .below: as tokens, after the mean over the tokens with the same id was subtracted from the scores
+        and responses of each expert, for ids that occur more than once. The sign is the sign of the original score.
+    agreement.spearman_mean: as tokens.all, also for n = 2. agreement.top1: share of tokens whose largest score belongs
+        to the expert with the largest response; agreement.overlap: share of the K largest scores that are among the K
+        largest responses. They always use the scores as given.
 
-    Equal numbers have the mean of their ranks. A list that does not vary, or of fewer than 3 entries, is left out;
-    a mean over no list is NaN. So is one over a list that has NaN; a NaN score is neither above nor below 0.
+    Equal numbers have the mean of their ranks. A list that does not vary, or has fewer than 3 entries, is left out.
+    A mean over no list is NaN, as is a mean with a list that has NaN. A NaN score is neither above nor below 0.
 
     Args:
-        scores: [T, n], the router's logits x_t . R_i. On any device, which is read once.
+        scores: [T, n], the router's logits x_t . R_i. They may be on any device, which is read once.
         responses: [T, n], |x_t W_i|, W_i [D, d] the gate of expert i.
         ids: T whole numbers, for `ids`; None: left out.
-        centred: take each token's mean score from its scores: they are then those of the centred router rows, and
-            no change of all scores of a token by one amount, which softmax routing does not see, changes a figure.
+        centred: subtract each token's mean score from its scores. They are then the scores of the centred router rows,
+            and a change of all scores of a token by one amount, which softmax routing does not see, changes no figure.
         K: experts of a token, for top1 and overlap; None: these are left out.
     """
     for name, value in (("scores", scores), ("responses", responses)):
@@ -152,11 +153,11 @@ def token_figures(
     return figures
 
 
-# ---- the tokens that are sent to an expert ----
+# ---- tokens by expert ----
 
 
 def _likeness(x: Tensor, y: Tensor) -> Dict[str, float]:
-    """Correlations of the entries of two matrices [m, m] off the diagonal, every row over its mean."""
+    """Returns correlations of the off-diagonal entries of two matrices [m, m], with every row divided by its mean."""
     off = ~torch.eye(len(x), dtype=torch.bool, device="cpu")
     lists = [(v / v.mean(1, keepdim=True)).nan_to_num(0.0)[off][None] for v in (x, y)]
     dx, dy = (v - v.mean() for v in lists)
@@ -165,8 +166,8 @@ def _likeness(x: Tensor, y: Tensor) -> Dict[str, float]:
 
 
 def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
-    """`tokens_M` of `couplet inspect --text`: M_tok[i,j] is the mean response of expert j to the tokens of which expert
-    i is one of the K with the largest score; of experts with FEW such tokens or more."""
+    """Returns `tokens_M` of `couplet inspect --text`. M_tok[i,j] is the mean response of expert j to the tokens for
+    which expert i is among the K with the largest score. Experts with fewer than FEW such tokens are left out."""
     scores, a = sample.scores.cpu().double(), sample.responses.cpu().double()
     chosen = scores.argsort(dim=1, descending=True, stable=True)[:, :K]
     sent = torch.zeros_like(a).scatter_(1, chosen, 1.0)
@@ -195,9 +196,9 @@ class Sample(NamedTuple):
 
     scores: Tensor  # [S, n], f32 or wider
     responses: Tensor  # [S, n]
-    places: Tensor  # int64 [S]: which of the tokens that its router has seen, from 0
+    places: Tensor  # int64 [S]: index among the tokens that the router has read, from 0
     M: Tensor  # [n, n], |R_i W_j|
-    centred_M: Tensor  # [n, n], of R_i less the mean row
+    centred_M: Tensor  # [n, n], M for R_i less the mean row
 
 
 class TokenRecord:
@@ -221,8 +222,9 @@ class TokenRecord:
 
     @torch.no_grad()
     def samples(self) -> Dict[int, Sample]:
-        """Layer's number -> scores and responses of its tokens, by the weights as they are now: call it before the
-        optimizer's step. Under FSDP2 a collective, as gates are gathered; tokens are those of this process."""
+        """Returns layer's number -> scores and responses of its tokens, by the present weights: call it before the
+        optimizer's step. Under FSDP2 it is a collective, as gates are gathered. The tokens are those of this
+        process."""
         return {
             layer.number: self._sample(layer, reader, weights)
             for layer, reader, weights in zip(self._erc.layers, self._readers, self._erc._weights())
@@ -245,14 +247,14 @@ class TokenRecord:
             return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S : S + n], found[S + n :])
 
     def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
-        """`couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`, and of
-        centred scores `centred_signs.NAME`, `agreement.NAME`; and `tokens_M.NAME` of M_tok, the mean responses to the
-        tokens of each expert: shares of rows and columns that are largest at their own, and correlations with M and
-        with M of centred rows (docs/method.md 5.3). `agreement.top1`, `agreement.overlap` and `tokens_M` are left out
-        where K is unknown, and where experts are not chosen by the largest x . R_i alone (correction bias, bias,
-        groups, experts that compute nothing).
+        """Returns `couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`,
+        for centred scores `centred_signs.NAME`, and `agreement.NAME`. `tokens_M.NAME` describes M_tok, the mean
+        responses to the tokens of each expert: shares of rows and columns with the largest entry on the diagonal, and
+        correlations with M and with M of centred rows (docs/method.md 5.3). `agreement.top1`, `agreement.overlap` and
+        `tokens_M` are left out where K is unknown, and where experts are not chosen by the largest x . R_i alone
+        (correction bias, bias, groups, experts that compute nothing).
 
-        per_layer: `name/3` of layer 3 too.
+        per_layer: adds `name/3` of layer 3 and so on.
         ids: whole numbers, one for each token that a router has read within `with`, in its order (`input_ids` of one
             forward pass), for `signs.ids` and `centred_signs.ids`; None: left out."""
         for reader in self._readers:
@@ -286,8 +288,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class _Reader:
-    """A forward pre-hook on one router: keeps up to `limit` of the tokens that it reads, evenly spaced in each call,
-    until there are so many."""
+    """A forward pre-hook on one router. It keeps up to `limit` of the router's tokens, evenly spaced in each call,
+    until the limit is reached."""
 
     def __init__(self, layer: Layer, limit: int):
         self.layer, self.limit, self.seen = layer, limit, 0
@@ -315,7 +317,7 @@ class _Reader:
 
 
 def _bare(module: Any) -> Any:
-    """Inside of adapters (PEFT)."""
+    """Returns the module inside of adapters (PEFT)."""
     while True:
         inner = getattr(module, "base_layer", getattr(module, "original_module", None))
         if not isinstance(inner, nn.Module):
@@ -324,9 +326,9 @@ def _bare(module: Any) -> Any:
 
 
 def module_that_reads(model: nn.Module, name: str) -> nn.Module:
-    """The module that is called with the tokens to which the router's weight of this name is applied: the one that
-    has it or the next outer one, whichever is of a class called a router or gate; else the linear layer that has it.
-    ValueError where there is neither."""
+    """Returns the module that is called with the tokens to which the router's weight of this name is applied: the
+    module that has the weight or the next outer module, whichever is of a class called a router or gate; else the
+    linear layer that has it. Raises ValueError if neither exists."""
     modules = modules_of(model, name)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(_bare(m)).__name__)]
     module = named[-1] if named else modules[-1]
@@ -341,7 +343,7 @@ def module_that_reads(model: nn.Module, name: str) -> nn.Module:
 
 
 def _chooses_largest(model: nn.Module, layer: Layer, module: nn.Module) -> bool:
-    """Whether a token goes to the experts with the largest x . R_i: nothing is added to these or restricts them."""
+    """Returns whether a token goes to the experts with the largest x . R_i, without further terms or restrictions."""
     around = [_bare(m) for m in (*modules_of(model, layer.names[0])[-2:], module)]
     has_bias = any(getattr(m, BIAS, None) is not None for m in around) or any(
         getattr(m, "bias", None) is not None for m in around

@@ -1,8 +1,8 @@
-"""The table of families, and the rules on names of tensors and on config.json that are data in it. The rules:
-docs/formats.md, "Published MoE checkpoints".
+"""The table of families, and the rules on names of tensors and on config.json that are data in it. docs/formats.md,
+"Published MoE checkpoints", has the rules.
 
 tools/make_families_json.py writes families.json from src/inspect/families/families.def, which explains the columns.
-Needs neither PyTorch nor the C library."""
+This file needs neither PyTorch nor the C library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 TABLE: dict[str, Any] = json.loads((pathlib.Path(__file__).parent / "families.json").read_text())
-MOST = 1 << 40  # a larger number of a config is not valid
+MOST = 1 << 40  # largest valid number of a config
 
 
 def any_of(list_of_words: str) -> str:
@@ -23,13 +23,13 @@ def any_of(list_of_words: str) -> str:
 
 LAYER = re.compile(rf"(?<![^.]){any_of('markers')}([0-9]{{1,9}})\.")
 MTP = re.compile(r"(?:^|\.)mtp[._]")  # multi-token prediction
-# Wrappers, and "layer.1." of Switch, which are between the layer's number and the names.
+# Names between the layer's number and the names of the table: wrappers, and "layer.1." of Switch.
 SUBLAYER = rf"{any_of('wrappers')}*(?:layer\.[0-9]{{1,9}}\.)?"
 ENDING = r"(?P<ending>|\.weight|(?P<bias>[._]bias))"
 
 
 def has_any(name: str, list_of_words: str) -> bool:
-    """Whether the name has a word of this list of the table: "not_text", "not_routed" or "projected"."""
+    """Returns whether the name has a word of this list of the table: "not_text", "not_routed" or "projected"."""
     return any(word in name for word in TABLE[list_of_words])
 
 
@@ -37,17 +37,17 @@ def has_any(name: str, list_of_words: str) -> bool:
 class Pattern:
     """A name of the table, after the layer's prefix."""
 
-    text: str  # with * before it: any module in between
-    half: str  # the gate's part of the tensor, or "alone": used if there is no gate; "" for a router
+    text: str  # a leading * matches any module in between
+    half: str  # the gate's part of the tensor; "alone": used if no other gate matches; "" for a router
 
     @property
     def each(self) -> bool:
-        """Whether there is one tensor for each expert."""
+        """Returns whether there is one tensor for each expert."""
         return "{e}" in self.text
 
     @property
     def is_pair(self) -> bool:
-        """Whether gate and up projection share a tensor."""
+        """Returns whether gate and up projection share a tensor."""
         return self.half in ("first", "second", "interleaved")
 
     @cached_property
@@ -77,21 +77,22 @@ class Role(NamedTuple):
 
     pattern: Pattern
     expert: int  # 0 if the pattern has no {e}
-    digits: tuple[int, int]  # span of the expert's number in that name
+    digits: tuple[int, int]  # span of the expert's number in the name
     is_bias: bool
 
 
 class Patterns:
-    """The names to search for: those of the family first, then those of all families, each once."""
+    """The names to search for: the names of the family first, then the names of all families, each once."""
 
     def __init__(self, family: Family | None) -> None:
         rows = [family, *FAMILIES] if family else FAMILIES
         self.own = {*family.routers, *family.gates} if family else set()
         self.all = dict.fromkeys(pattern for row in rows for pattern in (*row.routers, *row.gates))
-        self._roles: dict[str, Role | None] = {}  # most layers have the same names
+        self._roles: dict[str, Role | None] = {}  # by name; most layers have the same names
 
     def find(self, suffix: str) -> Role | None:
-        """The role of the tensor with this name after the layer's prefix, or None: neither router nor gate."""
+        """Returns the role of the tensor with this name after the layer's prefix; None if it is neither router nor
+        gate."""
         if suffix not in self._roles:
             self._roles[suffix] = None if has_any(suffix, "not_routed") else self._find(suffix)
         return self._roles[suffix]
@@ -105,7 +106,7 @@ class Patterns:
 
 
 def family_with_alternating_rows(router: Pattern, gate: Pattern) -> Family | None:
-    """The first family with the names of this router and this gate whose gate and up rows alternate."""
+    """Returns the first family with the names of this router and this gate whose gate and up rows alternate."""
     alternating = Pattern(gate.text, "interleaved")
     return next((row for row in FAMILIES if router in row.routers and alternating in row.gates), None)
 
@@ -114,7 +115,7 @@ def family_with_alternating_rows(router: Pattern, gate: Pattern) -> Family | Non
 
 
 def value_of(level: Any, path: str) -> Any:
-    """The value of key "a.b", else of key "b" of the object under "a"; None if there is none."""
+    """Returns the value of key "a.b", else of key "b" of the object under "a"; None if both are missing."""
     if not isinstance(level, dict) or path in level:
         return level[path] if isinstance(level, dict) else None
     first, _, rest = path.partition(".")
@@ -122,7 +123,7 @@ def value_of(level: Any, path: str) -> Any:
 
 
 def number_in(value: Any, index: int = 0) -> int:
-    """A positive number, or the one at `index` of a list; 0: none."""
+    """Returns a positive number, or the number at `index` of a list; 0 if there is no positive number."""
     if isinstance(value, (list, tuple)):
         value = value[index] if index < len(value) else 0
     return value if type(value) is int and 0 < value <= MOST else 0
@@ -134,7 +135,7 @@ class Config:
 
     levels: list[dict[str, Any]]  # the objects in which keys are looked up, the top one first
     model_type: str | None = None  # None: unknown
-    family: Family | None = None  # None: in no row
+    family: Family | None = None  # None: the model is in no row
 
     @staticmethod
     def read(config: Any) -> Config:
@@ -148,7 +149,8 @@ class Config:
         return out
 
     def number(self, what: str, index: int = 0) -> int:
-        """The positive number under a key of `what` (CPL_CONFIG_KEY); of a list the one at `index`; 0: unknown."""
+        """Returns the positive number under a key of `what` (CPL_CONFIG_KEY), or the number at `index` of a list; 0 if
+        unknown."""
         values = (value_of(level, key) for level in self.levels for key in TABLE["keys"][what])
         return next((number for value in values if (number := number_in(value, index))), 0)
 

@@ -1,6 +1,5 @@
-"""Where a model in memory keeps the routers and gates of its Mixture-of-Experts layers: parameters by name,
-looked up whenever they are needed, since other code may replace them at any time (sharding, loading,
-adapters)."""
+"""The routers and gates of the Mixture-of-Experts layers of a model in memory: parameters by name, looked up whenever
+they are needed, since other code may replace them at any time (sharding, loading, adapters)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Matrices = Union[Tensor, List[Tensor]]
 
 @dataclass
 class Layer:
-    """One Mixture-of-Experts layer: the names of its parameters, and how router and gates lie in them."""
+    """One Mixture-of-Experts layer: the names of its parameters, and the layout of router and gates in them."""
 
     number: int
     prefix: str  # "model.layers.3."
@@ -37,12 +36,12 @@ class Layer:
     group: Any = None  # process group of expert parallelism
 
     def router(self, weights: List[Weight]) -> Tensor:
-        """R [n, d]: a view of the weight. weights: those of `names`."""
+        """Returns R [n, d], a view of the weight. weights: the weights of `names`."""
         router = whole(weights[0].value())
         return (router.mT if self.router_transposed else router)[: self.n]
 
     def gates(self, weights: List[Weight]) -> Matrices:
-        """[here, A, d], or a list of [A, d]: views of the weights."""
+        """Returns the gates as [here, A, d] or a list of [A, d], views of the weights."""
         many = [self._one(self._here(weight.value())) for weight in weights[1:]]
         return many[0] if len(many) == 1 and many[0].dim() == 3 else many
 
@@ -61,17 +60,17 @@ class Layer:
         if len(self.names) == 2 and self.here > 1 and gate.dim() == 2:
             gate = gate.view(self.here, -1, gate.shape[-1])
         if self.group is None and gate.dim() == 3 and len(gate) > self.here:
-            gate = gate[: self.here]  # the rest is of experts that compute nothing (LongCat-Flash)
+            gate = gate[: self.here]  # the other rows belong to experts that compute nothing (LongCat-Flash)
         return gate.mT if self.columns else gate
 
 
-# ---- the weights as they are now ----
+# ---- the present weights ----
 
 
 @outside_graphs
 def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]]]:
-    """Router and gates of each layer as the model has them now; None: not under these names and shapes.
-    ValueError where they have no numbers yet."""
+    """Returns the present router and gates of each layer of the model, or None if a name or shape has changed. Raises
+    ValueError for weights that have no numbers yet."""
     shards = shards_of(model)
     result = []
     for layer in layers:
@@ -89,7 +88,7 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside the wrappers of torch.compile, DistributedDataParallel and DataParallel."""
+    """Returns the module inside the wrappers of torch.compile, DistributedDataParallel and DataParallel."""
     inner: Any = model
     while True:
         if hasattr(inner, "_orig_mod"):
@@ -119,7 +118,7 @@ class Given:
         self.is_told = gate_half is not None
         self.group = group
         self.named: List[Tuple[str, List[str]]] = []  # the layers, as names
-        # Among which the experts are spread; 1: all are here.
+        # The number of processes among which the experts are spread. 1: all experts are in this process.
         self.processes: int = 1 if group is None else torch.distributed.get_world_size(group)
         self.parts: int = 1 if tensor_group is None else torch.distributed.get_world_size(tensor_group)
 
@@ -132,8 +131,8 @@ class Given:
         return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(self.named)]
 
     def __getstate__(self) -> Dict[str, Any]:
-        """A copy has names in place of a callable: the callable may belong to the copied model, or pickle may not
-        know it."""
+        """Returns the state of a copy. A copy has names in place of a callable: the callable may belong to the copied
+        model, or may not be known to pickle."""
         return {**self.__dict__, "layers": self.named}
 
     def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
@@ -167,7 +166,7 @@ class Given:
 
 
 class _Names:
-    """Names of a model's parameters, without what wraps them; each checked to be of one layer alone."""
+    """Names of a model's parameters, without wrappers. Each is checked to belong to one layer only."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -252,7 +251,7 @@ def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
 
 
 def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, d: int, transposed: bool) -> int:
-    """A of the gates [here, A, d], or [n, A, d] of a tensor that is spread over processes, now or later.
+    """Returns A of the gates [here, A, d], or of a tensor [n, A, d] that is or will be spread over processes. Raises
     ValueError for other shapes."""
     if len(names) == 1 and len(shapes[0]) == 2 and shapes[0][0] % here == 0 and here > 1:
         shapes = [torch.Size((here, shapes[0][0] // here, shapes[0][1]))]  # all experts' rows in one matrix
@@ -279,7 +278,7 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
     return rows
 
 
-# Names of parameters that hold gate and up projection, and the keys of a configuration that have an expert's width.
+# Names of parameters that hold gate and up projection, and the keys of a configuration that give an expert's width.
 FUSED = re.compile(
     r"gate_?(and_?|proj_?)?up|up_?(and_?|proj_?)?gate|w_?(1_?(and_?)?w?_?3|3_?(and_?)?w?_?1)|fc_?1", re.I
 )
@@ -287,7 +286,8 @@ WIDTHS = ("moe_intermediate_size", "expert_intermediate_size", "moe_ffn_hidden_s
 
 
 def _refuse_fused(model: nn.Module, where: str, name: str, rows: int) -> None:
-    """ValueError where the gates seem to share their parameter with the up projections: the loss would be of both."""
+    """Raises ValueError where the gates seem to share their parameter with the up projections: the loss would include
+    both."""
     config: Any = getattr(model, "config", None)
     config = getattr(config, "text_config", None) or config
     get = config.get if isinstance(config, dict) else lambda key: getattr(config, key, None)
@@ -305,7 +305,7 @@ def _refuse_fused(model: nn.Module, where: str, name: str, rows: int) -> None:
 
 
 def _common_prefix(names: List[str]) -> str:
-    """The path that all names begin with: "layers.3.moe."."""
+    """Returns the path with which all names begin: "layers.3.moe."."""
     parts = [name.split(".")[:-1] for name in (names[0], names[-1])]
     shared = []
     for a, b in zip(*parts):

@@ -1,6 +1,6 @@
 """Finds the routers and gates of the MoE layers of a model in memory, from names, types and shapes of its parameters
-and its config: what src/inspect/families does for checkpoints, without quantised tensors. Needs neither PyTorch nor the
-C library.
+and its config. src/inspect/families does this for checkpoints; this file has no quantised tensors. It needs neither
+PyTorch nor the C library.
 
 n experts, d model width, D expert width, A the width of a gate, or of gate and up projection in one tensor. The rules:
 docs/formats.md, "Orientation of fused tensors"."""
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Sequence
 from ._families import LAYER, MTP, TABLE, Config, Pattern, Patterns, Role, family_with_alternating_rows, has_any
 
 NUMBERS = ("F64", "F32", "F16", "BF16")
-MOST_FAULTS = 3  # that an error shows
+MOST_FAULTS = 3  # most faults that an error lists
 
 
 class Tensor(NamedTuple):
@@ -34,31 +34,31 @@ class MoeLayer:
     prefix: str  # "model.layers.3."
     layer: int  # the number in its name
     part: str = ""  # "encoder", "decoder", or ""
-    skip: str | None = None  # why it has no figures
+    skip: str | None = None  # the reason why the layer is not measured, or None
     comparable: bool = True  # router and experts read the same vector
     n: int = 0
     d: int = 0
     D: int = 0
-    K: int = 0  # 0: the config does not say
+    K: int = 0  # 0: unknown
     extra_rows: int = 0  # rows of the router that belong to no expert
     router: str = ""
     router_transposed: bool = False  # [d, n]
-    matrices: list[str] = field(default_factory=list)  # names of the gates: n, or one of all
+    matrices: list[str] = field(default_factory=list)  # names of the gates: n, or one of a tensor with all
     columns: bool = False  # the rows of a gate are columns of the tensor
     width: int = 0  # A
-    half: str | None = None  # the gate's part of A: "first", "second", "interleaved", or None: all of it
+    half: str | None = None  # the gate's part of A: "first", "second", "interleaved", or None: all of A
 
 
 @dataclass
 class MoeMap:
     family: str
-    title: str  # for sentences
-    guess: str | None  # which tensors were used as router and gates, for a model in no row of the table
+    title: str  # name of the model, for sentences
+    guess: str | None  # the tensors used as router and gates, for a model in no row of the table
     layers: list[MoeLayer]
 
 
 class Fault(Exception):
-    """A sentence: why a layer cannot be measured."""
+    """The reason why a layer cannot be measured, as a sentence."""
 
 
 class Group:
@@ -67,7 +67,7 @@ class Group:
     def __init__(self, prefix: str, tensors: list[Tensor], patterns: Patterns) -> None:
         self.prefix, self.tensors, self.patterns = prefix, tensors, patterns
         self.number = int(prefix.rstrip(".").rpartition(".")[2])
-        self.by_pattern: dict[Pattern, dict[int, tuple[Tensor, Role]]] = {}  # then by expert; without biases
+        self.by_pattern: dict[Pattern, dict[int, tuple[Tensor, Role]]] = {}  # by pattern and expert; without biases
         self.biased: set[Pattern] = set()
         found = [(tensor, role) for tensor in tensors if (role := patterns.find(self.suffix(tensor)))]
         for tensor, role in found:
@@ -80,7 +80,7 @@ class Group:
         return tensor.name.removeprefix(self.prefix)
 
     def first(self, pattern: Pattern) -> Tensor:
-        """The tensor of the pattern, or that of its first expert."""
+        """Returns the tensor of the pattern, or of the pattern's first expert."""
         return min(self.by_pattern[pattern].items())[1][0]
 
     @property
@@ -90,11 +90,11 @@ class Group:
 
     @property
     def projection(self) -> Tensor | None:
-        """The projection in front of the experts."""
+        """Returns the projection in front of the experts."""
         return next((tensor for tensor in self.tensors if has_any(self.suffix(tensor), "projected")), None)
 
     def choose(self, path: str, is_listed: bool, what: str) -> Pattern | None:
-        """The first name of the table that matches for `what`: "router" or "gate"."""
+        """Returns the first name of the table that matches for `what`: "router" or "gate"."""
         matches = [p for p in self.patterns.all if p in self.by_pattern and (p.half == "") == (what == "router")]
         found = [p for p in matches if p.half != "alone"] or matches
         if len(found) > 1 and not is_listed:
@@ -111,7 +111,7 @@ class Fit:
         self.layer = MoeLayer(group.prefix, group.number)
 
     def fill(self) -> bool:
-        """Fills the layer except `part`; False: it has no experts. Raises Fault."""
+        """Fills the layer except `part`. Returns False if the layer has no experts. Raises Fault."""
         self.router, self.gate = (
             self.group.choose(self.path, self.config.family is not None, what) for what in ("router", "gate")
         )
@@ -127,7 +127,8 @@ class Fit:
         return True
 
     def _refuse_half(self) -> bool:
-        """Fault for a layer with a router or with experts, but not both. False: its router may be anything."""
+        """Raises Fault for a layer with a router or with experts, but not both. Returns False if the router may serve
+        another purpose."""
         pattern = self.router or self.gate
         assert pattern
         if self.router and self.router not in self.group.patterns.own:
@@ -140,7 +141,7 @@ class Fit:
         )
 
     def _names_there(self) -> str:
-        """Up to three matrices of the layer that may be its router or its experts, by another name."""
+        """Returns up to three matrices of the layer that may be its router or its experts under another name."""
         suffixes = [self.group.suffix(tensor) for tensor in self.group.tensors if len(tensor.shape) > 1]
         names = [
             suffix
@@ -168,8 +169,8 @@ class Fit:
     def _fill_figures(self, router: Pattern, gate: Pattern) -> None:
         layer, self.pattern = self.layer, gate
         self.rows = self.group.first(router)
-        self.gates = self.group.first(gate)  # the first gate, or all of them
-        self.experts = self.group.by_pattern[gate]  # by number; without {e} one
+        self.gates = self.group.first(gate)  # the first gate, or the tensor of all gates
+        self.experts = self.group.by_pattern[gate]  # by number; without {e} one entry
         self._check_matrix(self.rows, (2,), "no matrix of router rows")
         self._check_matrix(self.gates, (2,) if gate.each else (2, 3), "no matrix")
         self.is_stacked = len(self.gates.shape) == 3
@@ -192,7 +193,7 @@ class Fit:
             self._refuse_unknown_halves(router)
 
     def _check_other_gates(self) -> None:
-        """Every other gate must be like the first."""
+        """Checks that every other gate is like the first."""
         for name in self.layer.matrices[1:]:
             other = next(tensor for tensor, _ in self.experts.values() if tensor.name == name)
             self._check_matrix(other, (2, 3), "")
@@ -200,8 +201,9 @@ class Fit:
                 raise Fault(f"{self.path}: tensor {name} is {other.sizes}, but {self.gates.name} is {self.gates.sizes}")
 
     def _refuse_unknown_halves(self, router: Pattern) -> None:
-        """Fault for a model in no row whose names are those of a family in which gate and up rows alternate (gpt-oss
-        and others): here they may be two halves. Without a model type similar names are refused too."""
+        """Raises Fault for a model in no row whose names are those of a family in which gate and up rows alternate
+        (gpt-oss and others): in this model they may be two halves. Without a model type similar names are refused
+        too."""
         known, name = family_with_alternating_rows(router, self.pattern), self.gates.name
         if self.config.model_type and known:
             raise Fault(
@@ -219,13 +221,13 @@ class Fit:
 
     @property
     def _n_known(self) -> int:
-        """The number of experts by the gates; 0: unknown."""
+        """Returns the number of experts that the gates show; 0 if unknown."""
         if self.pattern.each:
             return len(self.experts)
         return self.gates.shape[0] if self.is_stacked else 0
 
     def _is_transposed(self) -> bool:
-        """Whether the router is [d, n]. Where both orientations fit, the family's flags decide."""
+        """Returns whether the router is [d, n]. Where both orientations fit, the family's flags decide."""
         if not self.config.flag("transposed"):
             return False
         a, b = self.rows.shape
@@ -247,7 +249,7 @@ class Fit:
         layer.extra_rows = rows - layer.n
 
     def _n_of(self, rows: int) -> int:
-        """The number of experts: the router's rows, or fewer for a family with such a flag."""
+        """Returns the number of experts: the router's rows, or fewer for a family with such a flag."""
         given = self.config.number("N", self.layer.layer)
         if self.config.flag("zero_experts") and 0 < given <= rows:
             return given
@@ -265,7 +267,7 @@ class Fit:
             name = f"{self.layer.prefix}{suffix[:start]}{e}{suffix[end:]}"
             raise Fault(f"{self.path}: tensor {name} is missing (the router has rows for {n} experts)")
         if not known:
-            return  # flat: the width decides
+            return  # a flat tensor: the width decides
         more = self.config.flag("vision_half") or self.config.flag("zero_experts")
         if known != n and not (known > n and more):
             first = self.gates.name
@@ -274,7 +276,7 @@ class Fit:
     # ---- the gates' orientation and D ----
 
     def _is_latent(self) -> bool:
-        """Whether the experts' input is a projection of the hidden state."""
+        """Returns whether the experts' input is a projection of the hidden state."""
         before, d = self.group.projection, self.layer.d
         width = self.config.number("LATENT", self.layer.layer)
         if not width and before and len(before.shape) == 2:
@@ -284,8 +286,8 @@ class Fit:
         return width in (self.A, self.B) or d not in (self.A, self.B)
 
     def _square_is_columns(self) -> bool:
-        """Whether the rows of a gate are columns of a tensor with two axes of length d. The down projection in the
-        module of gate and up says so: it is stored the same way round."""
+        """Returns whether the rows of a gate are columns of a tensor with two axes of length d. The down projection in
+        the module of gate and up decides: it is stored in the same orientation."""
         d = self.layer.d
         module = self.gates.name.removesuffix(".weight").rpartition(".")[0] + "."
         beside = {tensor.shape: tensor for tensor in self.group.tensors if tensor.name.startswith(module)}
@@ -324,7 +326,7 @@ class Fit:
 
     def _set_D(self) -> None:
         layer, name = self.layer, f"{self.path}: tensor {self.gates.name}"
-        if not self._n_known:  # flat, [n A, d]
+        if not self._n_known:  # flat tensor [n A, d]
             if layer.width % layer.n:
                 raise Fault(f"{name} has {layer.width} rows, which {layer.n} experts cannot share evenly")
             layer.width //= layer.n
@@ -352,12 +354,12 @@ def _part_of(prefix: str) -> str:
 
 
 def _has_two_parts(prefixes: list[str]) -> bool:
-    """Whether the model has an encoder and a decoder."""
+    """Returns whether the model has an encoder and a decoder."""
     return {"encoder", "decoder"} <= set(map(_part_of, prefixes))
 
 
 def _sort(layers: list[MoeLayer]) -> None:
-    """By part (encoder first), then by number."""
+    """Sorts the layers by part (encoder first), then by number."""
     if _has_two_parts([layer.prefix for layer in layers]):
         for layer in layers:
             layer.part = _part_of(layer.prefix)
@@ -365,7 +367,7 @@ def _sort(layers: list[MoeLayer]) -> None:
 
 
 def _twice(path: str, layers: list[MoeLayer]) -> list[str]:
-    """Faults of a model whose parts have a layer twice."""
+    """Returns the faults of a model in whose parts a layer occurs twice."""
     return [
         f"{path}: layer {a.layer} is there twice, as {a.prefix[:200]}* and as {b.prefix[:200]}*: the file holds two "
         "models, or more than a model: name one that holds one"
@@ -408,8 +410,8 @@ def _raise(faults: list[str]) -> None:
 
 
 def moe_map(path: str, config: Any, tensors: Sequence[tuple[str, str, Sequence[int]]]) -> MoeMap:
-    """The layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes. `path` names the
-    model in sentences, `config` is the document of config.json or None. Raises ValueError with the sentences of
+    """Returns the layers of a model whose tensors have these names, types ("F32", "BF16", ...) and shapes. `path` names
+    the model in sentences, `config` is the document of config.json or None. Raises ValueError with the sentences of
     `couplet inspect`, the faults of all layers together."""
     stored = sorted(Tensor(name, dtype, tuple(shape)) for name, dtype, shape in tensors)
     facts = Config.read(config)

@@ -1,4 +1,4 @@
-"""A router or gate as a model has it now: the parameter of a name, or what an adapter (PEFT's LoRA, torch's
+"""The present value of a router or gate: the parameter of a name, or the tensor that an adapter (PEFT's LoRA, torch's
 parametrizations) makes of it, whole or sharded (DTensor)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def outside_graphs(function: Function) -> Function:
-    """torch.compiler.disable, typed, and with what to do about it, where this PyTorch shows that."""
+    """Returns torch.compiler.disable, typed, with advice for the user if this PyTorch shows it."""
     disable: Any = torch.compiler.disable
     has_reason = "reason" in inspect.signature(disable).parameters
     reason = {"reason": f"couplet: call {function.__qualname__} outside of what is compiled"} if has_reason else {}
@@ -31,15 +31,15 @@ def outside_graphs(function: Function) -> Function:
 
 
 def plain_name(name: str) -> str:
-    """A name as it would be without wrappers and adapters."""
+    """Returns a name without the parts that wrappers and adapters add."""
     return ADAPTED.sub("", WRAPPED.sub("", name))
 
 
 @dataclass
 class Weight:
-    parts: List[Tensor]  # the parameters that it is computed from, the one with its name first
+    parts: List[Tensor]  # the parameters from which the weight is computed, the named one first
     value: Callable[[], Tensor]  # returns the tensor that the model computes with
-    is_computed: bool = False  # from `parts`: it is no parameter itself
+    is_computed: bool = False  # computed from `parts`, not a parameter itself
 
     @property
     def parameter(self) -> Tensor:
@@ -58,8 +58,8 @@ def as_weight(tensor: Tensor) -> Weight:
 
 
 def follow(model: nn.Module, name: str, shards: Optional[Dict[int, Tensor]] = None) -> Optional[Weight]:
-    """The weight that has this name now, also through wrappers that forward attributes; None: there is
-    none. shards: see `shards_of`."""
+    """Returns the weight that has this name now, also through wrappers that forward attributes; None if there is no
+    such weight. shards: see `shards_of`."""
     *path, last = name.split(".")
     module: Any = model
     for part in path:
@@ -94,8 +94,8 @@ def _weight_of(module: Any, name: str, shards: Dict[int, Tensor]) -> Optional[We
 
 
 def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) -> Weight:
-    """base: the weight of the layer that the adapter `module` wraps. Names of PEFT's LoraLayer: its
-    ParamWrapper adapts one parameter of a module, its other layers the `weight`."""
+    """Returns the weight with the changes of the adapter `module`, which wraps the layer with weight `base`. Names of
+    PEFT's LoraLayer: its ParamWrapper adapts one parameter of a module, its other layers the `weight`."""
     if getattr(module, "parameter_name", "weight") != name:
         return base
     if not hasattr(module, "get_delta_weight") or not hasattr(module, "lora_A"):
@@ -104,9 +104,9 @@ def _adapted(module: Any, name: str, base: Weight, shards: Dict[int, Tensor]) ->
             f"{type(module).__module__}.{type(module).__name__}; of adapters LoRA and DoRA are "
             "supported"
         )
-    merged = list(module.merged_adapters)  # their changes are in the base weight
+    merged = list(module.merged_adapters)  # the base weight includes their changes
     if module.disable_adapters:
-        adapters, sign = merged, -1  # the next forward pass takes them out of it
+        adapters, sign = merged, -1  # the next forward pass removes them from the base weight
     else:
         adapters, sign = [] if merged else [a for a in module.active_adapters if a in module.lora_A], 1
     if not adapters:
@@ -147,18 +147,18 @@ def _change(module: Any, adapter: str, W: Tensor) -> Tensor:
 
 
 def is_sharded(parameter: Tensor) -> bool:
-    """A DTensor: every process has a part."""
+    """Returns whether the parameter is a DTensor: every process has a part."""
     return hasattr(parameter, "full_tensor")
 
 
 def whole(tensor: Any) -> Tensor:
-    """All of it, of a sharded one (DTensor); gradients go back to the shards."""
+    """Returns the whole of a tensor that may be sharded (DTensor). Gradients reach the shards."""
     return cast(Tensor, tensor.full_tensor()) if is_sharded(tensor) else cast(Tensor, tensor)
 
 
 def of_group(tensor: Any, group: Any) -> Tensor:
-    """The experts of this process, of a DTensor that is spread over the processes of `group` (expert
-    parallelism) and perhaps over others (FSDP2): gathered over the others alone."""
+    """Returns the experts of this process from a DTensor that is spread over the processes of `group` (expert
+    parallelism) and perhaps over others (FSDP2). It is gathered over the others only."""
     mesh = getattr(tensor, "device_mesh", None)
     if mesh is None:
         return cast(Tensor, tensor)
@@ -177,15 +177,15 @@ def of_group(tensor: Any, group: Any) -> Tensor:
 
 
 def _groups_of(state: Any) -> List[Any]:
-    """FSDP2's groups of parameters: several of a module in newer releases of PyTorch, or one."""
+    """Returns FSDP2's groups of parameters: several for a module in newer releases of PyTorch, or one."""
     if hasattr(state, "_fsdp_param_groups"):
         return list(state._fsdp_param_groups)
     return [getattr(state, "_fsdp_param_group", None)]
 
 
 def shards_of(model: nn.Module) -> Dict[int, Tensor]:
-    """Between forward and backward pass modules under FSDP2 may show whole parameters, which no optimizer
-    changes: id of such a one -> the sharded one."""
+    """Returns id of a whole parameter -> its sharded parameter. Between forward and backward pass modules under FSDP2
+    may show whole parameters, which no optimizer changes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return {}
     states = [cast(Any, m)._get_fsdp_state() for m in model.modules() if hasattr(m, "_get_fsdp_state")]
@@ -200,6 +200,6 @@ def shards_of(model: nn.Module) -> Dict[int, Tensor]:
 
 
 def some_bytes(parameter: Any) -> Tensor:
-    """A copy of the first numbers that this process has, to see by whether they change."""
+    """Returns a copy of the first numbers of this process, which shows later whether they have changed."""
     here: Tensor = parameter.to_local() if is_sharded(parameter) else parameter
     return here.detach().flatten()[: 1 << 16].clone().view(torch.uint8)

@@ -5,15 +5,15 @@ no synchronisation with the host.
     hinges     on [n, c], all at once
     backward   dx = W^T dz and dW = dz x^T, with dz = scale * z
 
-Operands of products have the dtype of the matrices (bf16: tensor cores), results are f32: `out_dtype` of torch.mm
-where torch has it, else rounded to the operands' dtype first. z of a layer is kept until dz is made; other activations
-than gate and up compute it twice, in chunks of experts (docs/pytorch/gpu.md has the memory counted).
+Operands of products have the dtype of the matrices (bf16: tensor cores). Results are f32: by `out_dtype` of torch.mm
+where torch has it, else rounded to the operands' dtype first. z of a layer is kept until dz is made. Other activations
+than gate and up compute z twice, in chunks of experts (docs/pytorch/gpu.md counts the memory).
 
-dW is the last product and needs neither W nor another process. A job with `factors` leaves it out: erc_loss multiplies
+dW is the last product and needs neither W nor another process. A job with `factors` leaves dW out: erc_loss multiplies
 in its backward call, where the loss's own gradient is a factor of x.
 
 Shapes: c experts of a chunk; z [c, n, D], with D before n in memory, so that z = W x is one product of the
-matrices [c D, d] where these are one after the other in memory."""
+matrices [c D, d] where these are contiguous in memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from . import _plain
 from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of, widest
 
-SHARE = 20  # a chunk of experts: at most the bytes of the gates by this,
-LEAST_BYTES = 1 << 25  # but at least this, as much as the workspace of cuBLAS on an H100
-MOST_Z = 1.0  # z is kept up to this share of the gates
+SHARE = 20  # a chunk of experts has at most the gates' bytes / SHARE
+LEAST_BYTES = 1 << 25  # or at least this many bytes, as much as the workspace of cuBLAS on an H100
+MOST_Z = 1.0  # largest share of the gates' bytes up to which z is kept
 
 Factor = Union[float, Tensor]  # a number, or a tensor of one number on the device
 
@@ -40,13 +40,13 @@ Factor = Union[float, Tensor]  # a number, or a tensor of one number on the devi
 
 @functools.lru_cache(maxsize=None)
 def _has_out_dtype(device_type: str) -> bool:
-    """Whether torch.mm of bf16 gives f32 there."""
+    """Returns whether torch.mm of bf16 has an f32 result on this type of device."""
     return device_type == "cuda" and torch.version.hip is None and hasattr(torch.ops.aten.mm, "dtype")
 
 
 @functools.lru_cache(maxsize=None)
 def _multiplies_bf16(device: torch.device) -> bool:
-    """False for NVIDIA GPUs before Ampere, which only emulate it: products are f32 there."""
+    """Returns False for NVIDIA GPUs before Ampere, which only emulate bf16: products are f32 there."""
     if device.type != "cuda" or torch.version.hip is not None or not torch.cuda.is_available():
         return True
     return torch.cuda.get_device_capability(device) >= (8, 0)
@@ -65,21 +65,21 @@ def products_dtype(job: Job) -> torch.dtype:
 
 
 def _multiply(a: Tensor, b: Tensor, out: Optional[Tensor] = None) -> Tensor:
-    """a b with an f32 or wider result; both [r, k] or both [c, r, k]."""
+    """Returns a b with an f32 or wider result; both are [r, k] or both [c, r, k]."""
     product = torch.mm if a.dim() == 2 else torch.bmm
     if a.dtype.itemsize > 2:
         return product(a, b, out=out)
     if _has_out_dtype(a.device.type):
         more = {} if out is None else {"out": out}
         return product(a, b, out_dtype=torch.float32, **more)
-    if a.device.type == "cpu":  # only to be tested there
+    if a.device.type == "cpu":  # only tests use the CPU
         return product(a.float(), b.float(), out=out)
     return product(a, b).float() if out is None else out.copy_(product(a, b))
 
 
 def lift_of(u: float, dtype: torch.dtype) -> float:
-    """A power of two that makes u near 1 in f16, whose range is small. Products that become gradients are divided by
-    it."""
+    """Returns a power of two that makes u near 1 in f16, whose range is small. Products that become gradients are
+    divided by it."""
     is_lifted = dtype == torch.float16 and 0 < abs(u) < math.inf
     return 2.0 ** -round(math.log2(abs(u))) if is_lifted else 1.0
 
@@ -88,8 +88,8 @@ def lift_of(u: float, dtype: torch.dtype) -> float:
 
 
 def add_gradient(to: Experts, at: slice, d: Tensor, x: Tensor, beta: int, factor: Factor, room: int) -> None:
-    """to[at] = beta * to[at] + factor * d x of d [c, r, n], x [n, k] or [c, n, k]; with beta 0 it may hold anything.
-    room: bytes of what is made where `to` has another dtype than products."""
+    """Computes to[at] = beta * to[at] + factor * d x, for d [c, r, n] and x [n, k] or [c, n, k]. With beta 0, `to` may
+    have undefined contents. room: bytes for temporary results where `to` has another dtype than products."""
     if isinstance(factor, Tensor) and to.dtype == x.dtype:  # a product in place has no factor on the device
         x, factor = torch.mul(x, factor.reshape([1] * x.dim()), out=torch.empty_like(x)), 1.0
     each = x.expand(len(d), -1, -1)
@@ -147,7 +147,7 @@ class Work:
 
     @property
     def copies(self) -> bool:
-        """Whether products make copies: of lists, of matrices of another dtype, of interleaved columns."""
+        """Returns whether products copy matrices: from lists, from another dtype, or from interleaved columns."""
         return any(
             W.stacked is None or W.dtype != self.dtype or 1 not in W.stacked.stride()[1:] for W in self.job.matrices
         )
@@ -167,7 +167,7 @@ class Work:
         return _multiply(d, W)
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
-        """Without memory for all experts' part [c, n, d]: a few experts at once."""
+        """Computes the sum a few experts at once, without memory for all experts' part [c, n, d]."""
         rows, weights = as_rows(d.mT), as_rows(W)
         if rows is not None and weights is not None:
             return _multiply(rows.mT, weights)
@@ -188,7 +188,7 @@ class Work:
         return torch.mul(x, scale[..., None], out=x if x.dtype == self.dtype else torch.empty_like(x, dtype=self.dtype))
 
     def chunks(self, count: int, bytes_each: int) -> Iterator[slice]:
-        """`count` experts, as many at once as there is room for."""
+        """Returns slices of `count` experts, each with as many experts as there is room for."""
         size = max(1, min(count, self.room // max(1, bytes_each)))
         return (slice(a, min(a + size, count)) for a in range(0, count, size))
 
@@ -208,7 +208,7 @@ def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
 
 
 def _memory_of_z(w: Work) -> Optional[Tensor]:
-    """[c, D, n] of all experts; None where z is computed again or not needed any more."""
+    """Returns memory [c, D, n] for z of all experts, or None if z is computed again or not needed any more."""
     job = w.job
     is_kept = (
         job.backward
@@ -219,7 +219,7 @@ def _memory_of_z(w: Work) -> Optional[Tensor]:
 
 
 def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
-    """M [n, c]; z [c, n, D] of all experts where it is kept."""
+    """Returns M [n, c], and z [c, n, D] of all experts where it is kept."""
     M = torch.empty(w.job.n, w.c, dtype=w.f32, device=w.x.device)
     z = _memory_of_z(w)
     for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, False)):
@@ -230,8 +230,8 @@ def _forward(w: Work) -> tuple[Tensor, Optional[Tensor]]:
 
 
 def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Violations [2, n] of rows and columns, this part of the sum, and how many hinges are active at each pair
-    [n, c]: 0, 1 or 2. M [n, c]."""
+    """Returns violations [2, n] of rows and columns, this part of the sum, and the number of active hinges at each pair
+    [n, c]: 0, 1 or 2. M is [n, c]."""
     job, n = w.job, w.job.n
     here = slice(job.first, job.end)
     bound = diagonal.to(w.widest) * job.alpha
@@ -253,7 +253,7 @@ def _hinges(w: Work, M: Tensor, diagonal: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
-    """dL/dM / M [n, c], times the weight; 0 where M is 0, which has no gradient. One that is NaN has NaN."""
+    """Returns dL/dM / M [n, c], times the weight; 0 where M is 0, which has no gradient, and NaN where M is NaN."""
     job = w.job
     counts = (violations[0] + violations[1])[job.first : job.end]
     torch.mul(counts, -job.alpha, out=active.diagonal(-job.first))
@@ -262,7 +262,7 @@ def _scale(w: Work, M: Tensor, active: Tensor, violations: Tensor) -> Tensor:
 
 
 def _backward(w: Work, z: Optional[Tensor], scale: Tensor) -> None:
-    """z: None where it is computed again. scale [n, c]."""
+    """Adds the gradients. z is None where it is computed again. scale is [n, c]."""
     for at in w.chunks(w.c, _bytes_of_expert(w, z is not None, True)):
         r = respond(w, at, w.x) if z is None else Response(out=z[at])
         dx = respond_backward(w, at, w.x, r, scale.mT[at])

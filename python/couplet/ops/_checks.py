@@ -1,4 +1,4 @@
-"""The checks of one evaluation."""
+"""The checks of an evaluation's arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from ._job import Job
 
 MOST_EXPERTS, MOST_WIDTH = 65535, 1 << 24
-STEP_BITS, LAYER_BITS = 40, 16  # in the noise's counter; draw has LAYER_BITS too
+STEP_BITS, LAYER_BITS = 40, 16  # widths in the noise's counter; draw has LAYER_BITS too
 
 
 def refuse(sentence: str) -> None:
@@ -19,7 +19,7 @@ def refuse(sentence: str) -> None:
 
 
 def described(value: Any) -> str:
-    """Returns a text for a given value, for errors."""
+    """Returns a text that describes a given value, for errors."""
     return f"{value!r}" if isinstance(value, (str, int, float, type(None))) else f"a {type(value).__name__}"
 
 
@@ -30,7 +30,7 @@ NOT_QUANTISED = (
 
 
 def check_dtype(dtype: torch.dtype, name: str) -> None:
-    """TypeError for a router or experts that are no numbers as they lie, such as the bytes of a quantised weight."""
+    """Raises TypeError for a router or experts whose bytes are no numbers, such as a quantised weight."""
     if not dtype.is_floating_point or dtype.itemsize < 2:
         raise TypeError(f"couplet: {name} is {dtype}, must be float32, bfloat16, float16 or float64. {NOT_QUANTISED}")
 
@@ -41,7 +41,7 @@ def _check_size(name: str, size: int, most: int) -> None:
 
 
 def check_counters(step: int, layer: int, draw: int) -> None:
-    """ValueError for a step, layer or draw that the noise's counter cannot hold."""
+    """Raises ValueError for a step, layer or draw that the noise's counter cannot hold."""
     if not 0 <= step < 1 << STEP_BITS or not all(0 <= x < 1 << LAYER_BITS for x in (layer, draw)):
         refuse(
             f"step is {step}, layer {layer} and draw {draw}; must be whole numbers from 0, step below 2^{STEP_BITS}, "
@@ -50,7 +50,7 @@ def check_counters(step: int, layer: int, draw: int) -> None:
 
 
 def check(job: Job) -> None:
-    """ValueError for a job that cannot be evaluated. `arrange` checks shapes, dtypes and devices."""
+    """Raises ValueError for a job that cannot be evaluated. `arrange` checks shapes, dtypes and devices."""
     _check_size("the number of experts (rows of the router)", job.n, MOST_EXPERTS)
     _check_size("the width d of the router's rows", job.d, MOST_WIDTH)
     _check_size("the width D of an expert (rows of its gate)", job.D, MOST_WIDTH)

@@ -13,11 +13,11 @@ from ._response import without_autocast
 
 @torch.no_grad()
 def noise(router: Tensor, *, seed: int = 0, step: int = 0, layer: int = 0, draw: int = 0) -> Tensor:
-    """delta [n, d] that `erc_loss(router, ..., noise="bounded", seed=, step=, layer=, draw=)` multiplies the
-    router [n, d] by: delta_ik ~ U(1 - eps_i, 1 + eps_i), eps_i = min over j != i of |R_i - R_j| / (2 |R_i|).
+    """Returns the delta [n, d] by which `erc_loss(router, ..., noise="bounded", seed=, step=, layer=, draw=)` scales
+    the router [n, d]: delta_ik ~ U(1 - eps_i, 1 + eps_i), eps_i = min over j != i of |R_i - R_j| / (2 |R_i|).
 
-    The same numbers on every device. f32, or f64 for a router in f64. (With gates in f64 and a router in f32
-    erc_loss draws for router.double().)"""
+    The numbers are equal on every device. They are f32, or f64 for a router in f64. (With gates in f64 and a router in
+    f32 erc_loss draws for router.double().)"""
     refuse_sharded([router], "router")
     if not isinstance(router, Tensor) or router.dim() != 2 or not router.is_floating_point():
         there = f"{router.dtype} {list(router.shape)}" if isinstance(router, Tensor) else described(router)

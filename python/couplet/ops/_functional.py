@@ -1,4 +1,4 @@
-"""couplet.erc_loss: its arguments, checked and brought into one form for the operator."""
+"""couplet.erc_loss. Its arguments are checked and brought into one form for the operator."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _package_of(frame: FrameType) -> str:
 
 
 def _level_of_caller() -> int:
-    """The `stacklevel` of who called into this package, also through torch's decorators, so that a place is warned of
-    once."""
+    """Returns the `stacklevel` of the code that called into this package, also through torch's decorators, so that each
+    place is warned only once."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and _package_of(frame) in ("couplet", "torch"):
         frame, level = frame.f_back, level + 1
@@ -34,7 +34,7 @@ def _level_of_caller() -> int:
 
 
 def _as_list(matrices: Optional[Matrices], name: str) -> List[Tensor]:
-    """Returns the tensors of an argument: one [n, r, k], or n of [r, k]; none for None."""
+    """Returns the tensors of an argument: one [n, r, k], or n of [r, k]; an empty list for None."""
     if matrices is None:
         return []
     is_list = not isinstance(matrices, Tensor) and hasattr(matrices, "__iter__")
@@ -108,7 +108,7 @@ def check_noise(noise: Any) -> None:
 
 
 def warn_of_alpha(alpha: Any) -> None:
-    """Warns who called this package; `couplet.hf` has done so when it attached."""
+    """Warns the caller of this package. `couplet.hf` warns when it attaches."""
     if torch.compiler.is_compiling() or not alpha > 1:
         return
     if _package_of(sys._getframe(2)) != "couplet":
@@ -152,7 +152,7 @@ def whole_number(value: Any, name: str) -> Any:
 
 
 def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
-    """Refuses forward derivatives, which would be zeros in silence, and transforms of torch.func."""
+    """Refuses forward derivatives, which would silently be zeros, and transforms of torch.func."""
     if torch.compiler.is_compiling():
         return
     forward: Any = torch.autograd.forward_ad
@@ -165,7 +165,7 @@ def _refuse_transforms(tensors: Sequence[Tensor]) -> None:
 
 
 def refuse_sharded(tensors: Sequence[Any], name: str) -> None:
-    plain = (torch.Tensor, torch.nn.Parameter)  # PyTorch 2.4 cannot compile hasattr of these
+    plain = (torch.Tensor, torch.nn.Parameter)  # PyTorch 2.4 cannot compile hasattr for these classes
     if any(type(t) not in plain and hasattr(t, "full_tensor") for t in tensors):
         raise TypeError(
             f"couplet: {name} is a DTensor, of which every process has a part; pass "
@@ -201,7 +201,7 @@ def arrange(
     n_here: Optional[int] = None,
 ) -> Tuple[Any, ...]:
     """Checks the arguments; returns router, gate, up, down, delta, want, half for the operator.
-    n_here: how many experts the matrices must have; None: as many as the router has rows."""
+    n_here: the number of experts that the matrices must have; None: the number of the router's rows."""
     refuse_sharded([router], "router")
     refuse_sharded([delta], "delta")
     if not isinstance(router, Tensor) or router.dim() != 2:
@@ -268,7 +268,7 @@ def erc_loss(
     gate_half: Optional[str] = None,
     compute: Any = None,
 ) -> Tensor:
-    """The expert-router coupling loss of one Mixture-of-Experts layer, times `weight`.
+    """Returns the expert-router coupling loss of one Mixture-of-Experts layer, times `weight`.
 
     Call it once per layer and optimizer step, in training only; routing keeps using the clean router.
 
@@ -280,28 +280,28 @@ def erc_loss(
         router: R [n, d], f32, bf16, f16 or f64. All but f64 are taken as f32.
         w_gate: the experts' gates, rows as Hugging Face stores them: [n, D, d], a list of n [D, d], or
             with `gate_half` a fused [n, 2D, d] (or a list of [2D, d]) that holds gate and up. Pass W.mT of gates that
-            lie as [d, D], y = x W; where D = d the shape does not show it, and the loss is another one without an error.
+            lie as [d, D], y = x W; where D = d the shape does not show this, and the loss is wrong without an error.
         w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them; refused for
-            others. Of a fused w_gate the other half is the up projection.
+            others. The other half of a fused w_gate is the up projection.
         alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
-        activation: what M takes the norm of: "gate" (the paper's), "up", "silu", "swiglu", "output".
+        activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output".
         noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, the same numbers on
             every device and rank; or "none".
         delta: [n, d] noise of your own; then nothing is drawn.
         seed, step, layer, draw: whole numbers; step below 2^40, layer and draw below 2^16.
         gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused. None or "none": it
-            is the gate alone. A fused tensor cannot be told by its shape: without `gate_half` the up projection's
+            is the gate alone. A shape does not show whether a tensor is fused: without `gate_half` the up projection's
             rows would count as the gate's.
-        compute: what operands of products are rounded to: "f32" or "bf16"; sums, norms, noise and hinges stay f32.
+        compute: dtype to which operands of products are rounded, "f32" or "bf16". Sums, norms, noise and hinges stay f32.
             Default: f32 on the CPU, the dtype of the matrices elsewhere.
 
     Returns:
         weight * L [], f32 (f64 where router or experts are). On the CPU its backward pass returns gradients that
         were computed with the loss, on an accelerator it makes the last product; tensors that need none get none.
 
-    f32 and bf16 on the CPU are computed by the C library, where couplet_native is installed; other dtypes there in
-    plain torch, some experts at a time; on an accelerator in few large products without synchronisation.
+    f32 and bf16 on the CPU are computed by the C library, where couplet_native is installed. Other dtypes on the CPU
+    are computed in plain torch, some experts at a time. An accelerator uses few large products without synchronisation.
 
     Raises:
         ValueError, TypeError: an argument that is not acceptable. Numbers that are NaN or infinite in
@@ -345,8 +345,8 @@ def loss_and_matrix(
     gate_half: Optional[str],
     compute: Any,
 ) -> Tuple[Tensor, Tensor]:
-    """weight * L [], and M [n, n] without a gradient. noise may be "drawn", too: `delta` is what _noise.of_layers
-    has made."""
+    """Returns weight * L [], and M [n, n] without a gradient. noise may also be "drawn": then `delta` is the result of
+    _noise.of_layers."""
     *tensors, want, half = arrange(router, w_gate, w_up, w_down, activation, delta, gate_half)
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
     compiling = torch.compiler.is_compiling()
@@ -363,15 +363,15 @@ def loss_and_matrix(
     rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
     if not compiling:
         return _operator.call(*tensors, want, half, float(alpha), float(weight), *rest)
-    # A float argument of an operator is a constant of the graph. An alpha that follows a schedule is a tensor; such a
-    # weight is kept out of the operator, where the gradient is scaled anyway.
+    # A float argument of an operator is a constant of the graph. An alpha that follows a schedule is a tensor. A weight
+    # that follows a schedule is kept out of the operator, where the gradient is scaled anyway.
     alpha_tensor = torch.ones((), dtype=widest(router.device), device=router.device) * alpha
     loss, M, *_ = _operator.erc(*tensors, alpha_tensor, step_tensor, want, half, 1.0, 1.0, *rest)
     return loss * weight, M
 
 
 def signed(seed: int) -> int:
-    """Returns 0 ... 2^64 - 1 as the int64 that operators take; the same bits."""
+    """Returns 0 ... 2^64 - 1 as the int64 that operators take, with the same bits."""
     if not -(1 << 63) <= seed < 1 << 64:
         _refuse(f"seed is {seed}, must be below 2^64")
     return seed - (1 << 64) if seed >= 1 << 63 else seed

@@ -1,8 +1,8 @@
-"""One evaluation of the coupling loss as every path gets it: the matrices, the options, where gradients are
-added.
+"""One evaluation of the coupling loss, the input of every path: the matrices, the options, and the tensors to which
+gradients are added.
 
 Names: n experts in all, c of them here (all, but for expert parallelism), d model width, D expert
-width, A rows of an expert's tensor: D, or 2D where gate and up projection share it."""
+width, A rows of an expert's tensor: D, or 2D where gate and up projection share the tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")  # cpl_erc_activation
-HALVES = ("", "first", "second", "interleaved")  # where the gate is in a fused tensor; "": not fused
+HALVES = ("", "first", "second", "interleaved")  # position of the gate in a fused tensor; "": not fused
 USES_GATE = ("gate", "silu", "swiglu", "output")
 USES_UP = ("up", "swiglu", "output")
 
@@ -29,13 +29,13 @@ def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:
 
 
 def has_whole_rows(tensor: Tensor) -> bool:
-    """Whether the numbers of a row [..., r, k] are contiguous, and no two rows share any."""
+    """Returns whether the numbers of a row of [..., r, k] are contiguous and no two rows overlap."""
     r, k = tensor.shape[-2:]
     return tensor.numel() == 0 or ((tensor.stride(-2) >= k or r <= 1) and (tensor.stride(-1) == 1 or k <= 1))
 
 
 class Experts:
-    """A matrix [r, k] of each of c experts: one tensor [c, r, k], or c tensors [r, k]."""
+    """A matrix [r, k] for each of c experts: one tensor [c, r, k], or c tensors [r, k]."""
 
     def __init__(self, tensors: Sequence[Tensor]):
         self.stacked: Optional[Tensor] = tensors[0] if tensors[0].dim() == 3 else None
@@ -62,12 +62,12 @@ class Experts:
         return [self.stacked.data_ptr() + j * step for j in range(self.stacked.shape[0])]
 
     def has_even_rows(self) -> bool:
-        """Whether rows are contiguous, and of all experts equally far apart."""
+        """Returns whether rows are contiguous, with one stride for the rows of all experts."""
         many = [self.stacked] if self.stacked is not None else self.single
         return all(has_whole_rows(t) and t.stride(-2) == many[0].stride(-2) for t in many)
 
     def stride(self) -> int:
-        """How many numbers apart rows are; torch keeps any number for a single row."""
+        """Returns the stride of rows, in numbers. torch keeps any stride for a single row."""
         one = self.single[0] if self.stacked is None else self.stacked
         return one.stride(-2) if one.shape[-2] > 1 else one.shape[-1]
 
@@ -75,15 +75,15 @@ class Experts:
 @dataclass
 class Job:
     router: Tensor  # [n, d]
-    gate: Optional[Experts]  # [D, d] of each; None: not used by the activation
+    gate: Optional[Experts]  # [D, d] of each expert; None: not used by the activation
     up: Optional[Experts]  # [D, d]
     down: Optional[Experts]  # [d, D]
     n: int
     d: int
     D: int
-    first: int  # the experts that are here: [first, end)
+    first: int  # the experts of this process: [first, end)
     end: int
-    delta: Optional[Tensor]  # [n, d]; noise that is there already
+    delta: Optional[Tensor]  # [n, d], noise that exists already
     noise: str  # "bounded" or "none"; "drawn": delta is bounded noise of this package
     alpha: Any  # a float; in a compiled graph on an accelerator a tensor []
     weight: float
@@ -92,17 +92,17 @@ class Job:
     step: int
     layer: int
     draw: int
-    compute: str  # operands of products: "f32", "bf16", or "" (see products_dtype)
-    scale: Optional[Tensor] = None  # []; of the gradients, beside `weight`
-    split: bool = False  # D is the part of the experts' width that is here: M^2 is a sum over processes
-    # Gradients, to be added to; None: not wanted.
+    compute: str  # dtype to which operands of products are rounded: "f32", "bf16", or "" (see products_dtype)
+    scale: Optional[Tensor] = None  # [], factor of the gradients, beside `weight`
+    split: bool = False  # D is this process's part of the experts' width: M^2 is a sum over processes
+    # Gradients to be added to. None: not wanted.
     wants_router: bool = False
     d_gate: Optional[Experts] = None
     d_up: Optional[Experts] = None
     d_down: Optional[Experts] = None
     factors: Optional[list[tuple[Experts, Tensor, Tensor]]] = None  # on an accelerator, where gradients are made later:
-    # whose, and d [c, r, n] and x [n, k] or [c, n, k] of their products d x, chunk by chunk
-    fresh: bool = False  # d_gate, d_up and d_down hold nothing yet: zeros on the CPU, else anything
+    # (experts, d [c, r, n], x [n, k] or [c, n, k]) of their products d x, chunk by chunk
+    fresh: bool = False  # d_gate, d_up and d_down are not yet written: zeros on the CPU, else undefined
 
     @property
     def backward(self) -> bool:
@@ -119,20 +119,16 @@ class Result:
     """Results of one evaluation. The gradients of the matrices are in the job."""
 
     total: Tensor  # n^2 L [], f32 or wider: the sum over pairs
-    M: Tensor  # [n, c], f32 or wider: the columns of the experts that are here
+    M: Tensor  # [n, c], f32 or wider: the columns of this process's experts
     d_router: Optional[Tensor]  # [n, d], f32 or wider; None: not wanted
 
 
-# One evaluation with its exchanges: yields this process's part and is sent the whole:
-#   M^2 of its part of D [n, c]                 -> the sum       (all-reduce); only with `split`
-#   own diagonal of M [c]                       -> [n]           (all-gather)
-#   violations [2, n] and its share of n^2 L [] -> their sums    (all-reduce)
-#   its part of the router's gradient [n, d]    -> the sum       (all-reduce); only with wants_router
+# One evaluation with its exchanges. It yields this process's part and is sent the result for all processes:
 Phases = Generator[Any, Any, Result]
 
 
 def run_alone(phases: Phases, whole_of: Callable[[Any], Any] = lambda part: part) -> Result:
-    """Where every expert is here, each part is the whole; else whole_of makes it of a part."""
+    """Runs the phases without other processes: each part is the whole, or whole_of computes the whole from a part."""
     whole = None
     while True:
         try:

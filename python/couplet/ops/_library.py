@@ -1,5 +1,5 @@
 """ctypes bindings of the C library in the package couplet_native: the structures of couplet.h, and its errors
-as exceptions. Without the library everything is computed in plain torch.
+as exceptions. Without the library the loss is computed in plain torch.
 
 ctypes releases the GIL while a function of the library runs."""
 
@@ -138,7 +138,7 @@ def _library() -> ctypes.CDLL:
 
 
 def backend() -> str:
-    """Which code computes the loss here, and why: "native: ..." or "torch: ...".
+    """Returns the code that computes the loss here, and the reason: "native: ..." or "torch: ...".
 
     "native": the C library of the wheel couplet_native for f32 and bf16 on the CPU, plain torch operations for
     everything else. "torch": plain torch operations for everything; COUPLET_BACKEND=torch in the environment,
@@ -153,8 +153,8 @@ def backend() -> str:
 
 
 def _raise_if(status: int) -> None:
-    """MemoryError for ERR_MEMORY, ValueError for another error, with the library's message, which begins as its
-    functions' names do."""
+    """Raises MemoryError for ERR_MEMORY, and ValueError for another error, with the library's message. The message
+    begins with "cpl_erc: ", which is replaced."""
     if status != OK:
         sentence = "couplet: " + _library().cpl_last_error().decode("utf-8", "replace").removeprefix("cpl_erc: ")
         raise MemoryError(sentence) if status == ERR_MEMORY else ValueError(sentence)
@@ -168,7 +168,7 @@ def new_erc() -> Erc:
 
 
 def scratch_bytes(erc: Erc) -> int:
-    """Checks all of `erc` but its scratch; returns the bytes that the scratch needs."""
+    """Checks all members of `erc` except its scratch; returns the bytes that the scratch needs."""
     bytes_ = c_size_t()
     _raise_if(_library().cpl_erc_scratch(ctypes.byref(erc), ctypes.byref(bytes_)))
     return bytes_.value

@@ -10,12 +10,12 @@ from ._functional import Matrices, erc_loss
 
 
 class ErcLoss(nn.Module):
-    """weight * L [] of one layer, by `couplet.erc_loss`; without parameters and state.
+    """Module that returns weight * L [] of one layer, by `couplet.erc_loss`. It has no parameters and no state.
 
         loss = couplet.ErcLoss(alpha=1.0, layer=3)(router, w_gate, step=step)
 
     The arguments are those of `couplet.erc_loss`. `step`, the number of the optimizer step, is required: with a
-    constant one the noise would be constant."""
+    constant step the noise would be constant."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ErcLoss(nn.Module):
         w_down: Optional[Matrices] = None,
         delta: Optional[Tensor] = None,
     ) -> Tensor:
-        """router [n, d], w_gate [n, D, d]; returns a tensor []."""
+        """Returns weight * L [] for router [n, d] and w_gate [n, D, d]."""
         return erc_loss(router, w_gate, w_up=w_up, w_down=w_down, delta=delta, step=step, **self.settings)
 
     def extra_repr(self) -> str:

@@ -15,7 +15,8 @@ from ._plain import zeros
 
 
 def fits(job: Job) -> bool:
-    """Whether the library is there and can: f32 or bf16 on the CPU, the numbers of each row contiguous, gradients f32."""
+    """Returns whether the library is found and supports the job: f32 or bf16 on the CPU, contiguous rows, f32
+    gradients."""
     if lib.found() is None or job.router.device.type != "cpu" or job.split:
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
@@ -29,7 +30,7 @@ def fits(job: Job) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _array_of(length: int) -> Any:
-    """Returns the type of so many addresses; each new one is a cycle of objects."""
+    """Returns the type of an array of `length` addresses. Each new type is a cycle of objects."""
     return ctypes.c_void_p * length
 
 
@@ -77,7 +78,7 @@ def _erc_of(job: Job, kept: List[Any]) -> lib.Erc:
 
 
 def _outputs(erc: lib.Erc, job: Job) -> Result:
-    """M and the router's gradient, for the library to fill. M: it writes into [n, n] what is here."""
+    """Returns M and the router's gradient, for the library to fill. The library writes its columns into an M [n, n]."""
     M = torch.empty(job.n, job.n, dtype=torch.float32, device="cpu")
     d_router = zeros((job.n, job.d)) if job.wants_router else None
     erc.M = M.data_ptr()
@@ -91,7 +92,7 @@ def _total_of(erc: lib.Erc) -> Tensor:
 
 
 def run(job: Job) -> Result:
-    """Evaluates by one call: every expert is here."""
+    """Evaluates by one call, with all experts in this process."""
     kept: List[Any] = []
     erc = _erc_of(job, kept)
     result = _outputs(erc, job)

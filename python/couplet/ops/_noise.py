@@ -1,7 +1,7 @@
 """The noise of the coupling loss in plain torch: the numbers of src/base/rng.c, on any device.
 
-Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counted by index; all in
-int64, whose products wrap as unsigned ones do."""
+Philox4x32-10 (Salmon et al., 2011) keyed by (seed, stream, step, layer), counted by index. All of it is in
+int64, whose products wrap as unsigned products do."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def last_word(step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) 
 
 
 def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], stream: int = NOISE_STREAM) -> Tensor:
-    """block int64 [m], layer a number or int64 [l, 1] -> int64 [m, 4] or [l, m, 4], each in 0 ... 2^32 - 1
-    (cpl_rng_block). Bits above the lower 32 are dropped only where a product follows."""
+    """Returns four words of 32 bits for each block, as int64 [m, 4] or [l, m, 4], each in 0 ... 2^32 - 1
+    (cpl_rng_block). block is int64 [m], layer a number or int64 [l, 1]. Bits above the lower 32 are dropped only where
+    a product follows."""
     seed &= (1 << 64) - 1
     last = last_word(step, layer, stream)
     shape = (*(last.shape[:-1] if isinstance(last, Tensor) else ()), *block.shape)
@@ -51,15 +52,16 @@ def philox(block: Tensor, seed: int, step: int, layer: Union[int, Tensor], strea
 
 
 def uniform(first: int, count: int, seed: int, step: int, layer: Union[int, Tensor], device: torch.device) -> Tensor:
-    """Numbers `first` ... of the stream, f32 [..., count] in [0, 1): the upper 24 bits (cpl_rng_uniform)."""
+    """Returns numbers of the stream from number `first` on, f32 [..., count] in [0, 1): the upper 24 bits
+    (cpl_rng_uniform)."""
     blocks = torch.arange(first // 4, (first + count - 1) // 4 + 1, dtype=torch.int64, device=device)
     numbers = philox(blocks, seed, step, layer).flatten(-2)[..., first % 4 : first % 4 + count]
     return (numbers >> 8).to(torch.float32).mul_(2.0**-24)
 
 
 def nearest(router: Tensor) -> Tensor:
-    """eps_i = min over j != i of |R_i - R_j| / (2 |R_i|), [..., n], of router [..., n, d]; 0 of a zero row and
-    for n = 1. Differences are formed before squaring, so that equal rows are exactly 0 apart."""
+    """Returns eps_i = min over j != i of |R_i - R_j| / (2 |R_i|), [..., n], for router [..., n, d]; 0 for a zero row
+    and for n = 1. Differences are formed before squaring, so that equal rows are exactly 0 apart."""
     wide = router if router.device.type == "mps" else router.double()
     apart = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist")
     apart.diagonal(dim1=-2, dim2=-1).fill_(float("inf"))
@@ -70,7 +72,7 @@ def nearest(router: Tensor) -> Tensor:
     return eps.clamp_(max=torch.finfo(torch.float32).max).to(router.dtype)
 
 
-# ---- of routers ----
+# ---- noise of routers ----
 
 
 def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
@@ -86,8 +88,8 @@ def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int)
 
 
 def bounded(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
-    """delta ~ U(1 - eps_i, 1 + eps_i) of the router [n, d] of a layer, or of those of successive layers, [l, n, d] from
-    `layer` on: the same numbers as the C library draws, in f32 or wider."""
+    """Returns delta ~ U(1 - eps_i, 1 + eps_i) for the router [n, d] of a layer, or for the routers [l, n, d] of
+    successive layers from `layer` on. The numbers are those of the C library, in f32 or wider."""
     if _has_kernels(router):
         return _by_kernels(router, seed, step, layer, draw)
     wide = torch.promote_types(router.dtype, torch.float32)
@@ -101,14 +103,14 @@ def _by_kernels(router: Tensor, seed: int, step: int, layer: int, draw: int) -> 
     return delta.view(router.shape)
 
 
-_works: Dict[torch.device, bool] = {}  # whether the kernels do
+_works: Dict[torch.device, bool] = {}  # whether the kernels work, by device
 
 
 def _has_kernels(router: Tensor) -> bool:
-    """Whether the kernels can be used. Fake tensors of a GPU are counted as on a GPU where they work."""
+    """Returns whether the kernels can be used. Fake tensors of a GPU are treated as on a GPU with working kernels."""
     if router.device.type != "cuda" or os.environ.get("COUPLET_BACKEND") == "torch":
         return False
-    if torch.compiler.is_compiling():  # whether they work is found out in eager mode
+    if torch.compiler.is_compiling():  # eager mode finds out whether the kernels work
         return False
     if isinstance(router, FakeTensor):
         return True
@@ -121,7 +123,7 @@ def _has_kernels(router: Tensor) -> bool:
 
 @contextlib.contextmanager
 def _waiting(device: torch.device) -> Iterator[None]:
-    """Allows the wait of the comparison where a user has made waits an error."""
+    """Allows the synchronisation of the comparison if the user has made synchronisations an error."""
     if device.type != "cuda":
         yield
         return
@@ -135,7 +137,7 @@ def _waiting(device: torch.device) -> Iterator[None]:
 
 @torch.no_grad()
 def _kernels_work(device: torch.device) -> bool:
-    """Whether Triton works here (it needs a C compiler, for one), and its numbers are those of torch."""
+    """Returns whether Triton works here (it needs, for example, a C compiler), and its numbers equal those of torch."""
     router = torch.linspace(-1, 2, 2 * 5 * 77, dtype=torch.float32, device=device).square().view(2, 5, 77)
     key = -5, 2**33 + 7, 3, 1
     try:
@@ -145,7 +147,7 @@ def _kernels_work(device: torch.device) -> bool:
         reason = "its numbers are wrong"
     except torch.cuda.OutOfMemoryError:
         raise
-    except Exception as error:  # those of Triton have no class in common
+    except Exception as error:  # Triton's exceptions have no common class
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     warnings.warn(
         f"couplet: Triton cannot be used on {device}: {reason}. The noise is drawn by plain torch, with a "
@@ -155,14 +157,14 @@ def _kernels_work(device: torch.device) -> bool:
     return False
 
 
-# ---- of all layers of a step ----
+# ---- noise of all layers of a step ----
 
-NUMBERS_AT_ONCE = 1 << 23  # 24 bytes of each exist at once
+NUMBERS_AT_ONCE = 1 << 23  # numbers drawn together; each needs 24 bytes
 
 
 def of_layers(routers: Sequence[Tensor], layers: Sequence[int], seed: int, step: int) -> Iterator[Tensor]:
-    """delta [n, d] of each layer in turn, f32 or wider, as `bounded` draws it. Successive layers of one shape are drawn
-    together, as many as NUMBERS_AT_ONCE has room for: on an accelerator the launches of a draw cost more than its
+    """Yields delta [n, d] of each layer in turn, f32 or wider, as `bounded` draws it. Successive layers of one shape
+    are drawn together, as many as NUMBERS_AT_ONCE allows: on an accelerator the launches of a draw cost more than its
     numbers."""
     begin = 0
     while begin < len(routers):

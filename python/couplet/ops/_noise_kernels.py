@@ -1,9 +1,9 @@
-"""The noise of the coupling loss in two Triton kernels, on GPUs of NVIDIA and AMD: plain torch (_noise.py) needs a
-hundred operations, which take the host longer to launch than the device needs for the whole loss (docs/pytorch/gpu.md).
+"""The noise of the coupling loss in two Triton kernels, on GPUs of NVIDIA and AMD. Plain torch (_noise.py) needs a
+hundred operations. The host takes longer to launch them than the device for the whole loss (docs/pytorch/gpu.md).
 
-    _nearest   eps_i: the Gram matrix in f64 says which row is nearest, its distance is then computed as in plain torch,
-               from differences, so that equal rows are exactly 0 apart
-    _draw      delta: Philox4x32-10 and the bound, four numbers of one row after the other
+    _nearest   eps_i: the Gram matrix in f64 gives the nearest row. Its distance is then computed as in plain torch,
+               from differences, so that equal rows are exactly 0 apart.
+    _draw      delta: Philox4x32-10 and the bound, for successive groups of four numbers of a row.
 
 `couplet::noise` is an operator, so that fake tensors and torch.compile see one operation."""
 
@@ -16,15 +16,15 @@ from torch import Tensor
 try:
     import triton
     import triton.language as tl
-except ImportError:  # not on every platform
+except ImportError:  # Triton is not available on every platform
     triton = None
 
 from ._tags import tags
 
 HAS_TRITON = triton is not None
-BLOCK = 256  # Philox blocks of four numbers; numbers of a row that are read at once
+BLOCK = 256  # Philox blocks of four numbers; numbers of a row that are read together
 LARGEST = torch.finfo(torch.float32).max
-CHANGING = ("first", "key_low", "key_high", "step", "last")  # no kernel of its own for 1 and multiples of 16
+CHANGING = ("first", "key_low", "key_high", "step", "last")  # no special kernels for 1 and multiples of 16
 
 if HAS_TRITON:
 
@@ -32,7 +32,8 @@ if HAS_TRITON:
     def _nearest(  # type: ignore[no-untyped-def]
         router, gram, eps, n, d, largest, BLOCK_N: tl.constexpr, BLOCK: tl.constexpr
     ):
-        """One program for each row i of each layer. router [l, n, d], gram [l, n, n] f64, eps [l, n]."""
+        """Computes eps_i, with one program for each row i of each layer. router is [l, n, d], gram [l, n, n] f64, eps
+        [l, n]."""
         i, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
         gram = gram + layer * n * n
         j = tl.arange(0, BLOCK_N)
@@ -58,7 +59,7 @@ if HAS_TRITON:
     def _draw(  # type: ignore[no-untyped-def]
         delta, eps, n, d, first, key_low, key_high, step, last, BLOCK: tl.constexpr
     ):
-        """delta [l, n, d] of eps [l, n]: of each layer's stream the numbers from `first` on."""
+        """Computes delta [l, n, d] from eps [l, n], with the numbers from `first` on of each layer's stream."""
         layer = tl.program_id(1).to(tl.int64)
         block = first // 4 + tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         word = tl.zeros((BLOCK,), tl.uint32)
@@ -79,10 +80,11 @@ if HAS_TRITON:
             tl.store(delta + layer * n * d + at, (2 * u - 1) * bound + 1, mask=is_here)
 
 
-@torch.library.custom_op("couplet::noise", mutates_args=(), **tags("cudagraph_unsafe"))  # it has the step
+@torch.library.custom_op("couplet::noise", mutates_args=(), **tags("cudagraph_unsafe"))  # it depends on the step
 def noise(router: Tensor, key: int, step: int, last: int, first: int) -> Tensor:
-    """delta [l, n, d], f32 or wider, of the routers [l, n, d] of successive layers. Of Philox: the key, the third word
-    of the counter, the fourth one of the first layer; and with which number of the stream a layer's begin."""
+    """Returns delta [l, n, d], f32 or wider, for the routers [l, n, d] of successive layers. key, step and last belong
+    to Philox: the key, the counter's third word, and its fourth word for the first layer. `first` is the first number
+    of each layer's stream."""
     l, n, d = router.shape
     router, wide = router.contiguous(), router.double()
     gram = torch.bmm(wide, wide.mT)
@@ -91,7 +93,7 @@ def noise(router: Tensor, key: int, step: int, last: int, first: int) -> Tensor:
     blocks = (first + n * d - 1) // 4 + 1 - first // 4
     with (
         torch.cuda.device(router.device) if router.is_cuda else contextlib.nullcontext()
-    ):  # Triton takes the current one
+    ):  # Triton uses the current device
         _nearest[(n, l)](router, gram, eps, n, d, LARGEST, triton.next_power_of_2(n), BLOCK)
         _draw[(triton.cdiv(blocks, BLOCK), l)](
             delta, eps, n, d, first, key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF, step, last, BLOCK, enable_fp_fusion=False

@@ -1,9 +1,9 @@
 """couplet::erc, the coupling loss as an operator of torch.
 
-On the CPU the gradients are computed in the forward call, together with the loss, and returned by the backward one:
-the loss is a scalar, so that all that is left then is to multiply by its gradient. On an accelerator the forward call
-leaves out the last product, d x, which couplet::erc_gradients makes in the backward call: in place of gradients it
-returns their factors d and x (_accelerator.py), which are a few percent of them, and no weight is needed any more."""
+On the CPU the gradients are computed in the forward call, together with the loss, and returned by the backward call.
+The loss is a scalar, so the backward call only multiplies by its gradient. On an accelerator the forward call leaves
+out the last product, d x, which couplet::erc_gradients computes in the backward call. In place of gradients it returns
+their factors d and x (_accelerator.py), a few percent of the gradients' bytes, and no weight is needed any more."""
 
 import operator
 from typing import Any, Callable, List, Optional, Sequence, Tuple
@@ -22,7 +22,7 @@ def _experts(tensors: Sequence[Tensor], half: str, is_gate: bool) -> Optional[Ex
 
 
 def shape_of(tensors: Sequence[Tensor]) -> Sequence[int]:
-    """Returns [n, r, k] of one tensor or of n [r, k]."""
+    """Returns [n, r, k] of one tensor or of n tensors [r, k]."""
     shape = tensors[0].shape
     return shape if len(shape) == 3 else (len(tensors), *shape)
 
@@ -81,7 +81,8 @@ def make_job(
 
 
 def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
-    """Those of a dense tensor itself, so that the gradient becomes `.grad` without a copy; else contiguous."""
+    """Returns the strides of a dense tensor, so that the gradient becomes `.grad` without a copy; else contiguous
+    strides."""
     if tensors[0].dim() == 3 and tensors[0].is_contiguous():
         return tensors[0].stride()
     _, r, k = shape_of(tensors)
@@ -89,8 +90,8 @@ def _strides_of_gradient(tensors: Sequence[Tensor]) -> Sequence[int]:
 
 
 def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor:
-    """For the gradient [n, r, k]; empty where it is not wanted. The library adds in f32, plain torch in the
-    tensors' dtype."""
+    """Returns memory for the gradient [n, r, k], or an empty tensor where it is not wanted. The library adds in f32,
+    plain torch in the tensors' dtype."""
     if not wanted or not tensors:
         return job.router.new_empty(0, dtype=torch.float32)
     shape, strides = shape_of(tensors), _strides_of_gradient(tensors)
@@ -102,7 +103,8 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
 
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
-    """Lets the job add its gradients to these tensors, arranged as those of `make_job`; none where one is empty."""
+    """Lets the job add its gradients to these tensors, arranged as those of `make_job`; none where one tensor is
+    empty."""
 
     def given(many: Sequence[Tensor]) -> bool:
         return bool(many) and many[0].numel() > 0
@@ -118,7 +120,8 @@ def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[
 
 
 def zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
-    """On an accelerator a fresh gradient held anything; of a fused tensor the half without a gradient is zero."""
+    """Zeroes the half of a fused gradient that gets no gradient. On an accelerator a fresh gradient has undefined
+    contents."""
     if not half or d_gate.numel() == 0 or _plain.is_for(job.router.device):
         return
     for is_gate, used in ((True, job.d_gate), (False, job.d_up)):
@@ -127,7 +130,7 @@ def zero_what_stays(job: Job, d_gate: Tensor, half: str) -> None:
 
 
 def start(job: Job) -> Phases:
-    """Starts the phases by the code that fits."""
+    """Starts the phases of the code that fits the job."""
     if _native.fits(job):
         return _native.phases(job)
     if _plain.is_for(job.router.device) and not job.split:
@@ -136,25 +139,26 @@ def start(job: Job) -> Phases:
 
 
 def run(job: Job) -> Result:
-    """Runs the phases where every expert is here."""
+    """Runs the phases with all experts in this process."""
     return _native.run(job) if _native.fits(job) else run_alone(start(job))
 
 
 def prepare(
     job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str, want: Sequence[bool]
 ) -> List[Tensor]:
-    """Makes the gradients of gate, up and down, for the job to fill; empty where `want` is False."""
+    """Returns the gradients of gate, up and down, for the job to fill; empty where `want` is False."""
     job.wants_router, job.fresh = want[0], True
     grads = [_empty_gradient(t, wanted, job) for t, wanted in zip((gate, up, down), want[1:])]
     into(job, grads[:1], grads[1:2] if up else [], grads[2:], half)
     return grads
 
 
-# ---- gradients of which the last product is left out ----
+# ---- gradients without their last product ----
 
 
 def _factors(job: Job) -> List[Tensor]:
-    """d [c, r, n] of gate, up and down, x [n, d], and down's own x [c, D, n]; empty where no gradient needs one."""
+    """Returns d [c, r, n] of gate, up and down, x [n, d], and down's own x [c, D, n]; empty where no gradient needs
+    them."""
     found = job.factors or []
 
     def all_of(to: Optional[Experts], which: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -165,7 +169,7 @@ def _factors(job: Job) -> List[Tensor]:
 
     x = next((x for to, _, x in found if to is not job.d_down), job.router.new_empty(0, dtype=torch.float32))
     if x.numel() and x.untyped_storage()._cdata == job.router.untyped_storage()._cdata:
-        x = x.clone()  # an operator returns nothing that it was given
+        x = x.clone()  # an operator must not return its own argument
     return [
         *(all_of(to, lambda d, x: d) for to in (job.d_gate, job.d_up, job.d_down)),
         x,
@@ -186,7 +190,7 @@ def _shapes_of_factors(job: Job) -> List[Optional[Sequence[int]]]:
 
 
 def _made(by: Tensor, shapes: List[int], strides: List[int], dtype: torch.dtype) -> List[Tensor]:
-    """Returns memory for the gradients of gate, up and down: three numbers of each; empty where they are 0."""
+    """Returns memory for the gradients of gate, up and down: three numbers describe each; empty where they are 0."""
     return [
         by.new_empty_strided(shapes[k : k + 3], strides[k : k + 3], dtype=dtype)
         if shapes[k]
@@ -207,7 +211,7 @@ def multiply(
     n: int,
     weight: float,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the gradients of router, gate, up and down from their factors, times `by`, the loss's own."""
+    """Returns the gradients of router, gate, up and down from their factors, times `by`, the gradient of the loss."""
     d_gate, d_up, d_down, x, own = factors
     gate, up, down = made = _made(by, shapes, strides, dtype)
     halves = [part(gate, half, is_gate) if half and gate.numel() else gate for is_gate in (True, False)]
@@ -256,9 +260,9 @@ def evaluate(
     want: Sequence[bool],
     run: Callable[[Job], Result] = run,
 ) -> Tuple[Tensor, ...]:
-    """weight * L [], M [n, c], and what is left for the backward pass, empty where `want` is False. On the CPU the
-    gradients of router, gate, up and down, each of its tensor's dtype, and two that are empty; on an accelerator that
-    of the router and the factors of the others."""
+    """Returns weight * L [], M [n, c], and the input of the backward pass, empty where `want` is False. On the CPU this
+    input is the gradients of router, gate, up and down, each in its tensor's dtype, and two empty tensors. On an
+    accelerator it is the router's gradient and the factors of the other gradients."""
     _checks.check(job)
     job.factors = None if _plain.is_for(job.router.device) else []
     grads = prepare(job, gate, up, down, half, want)
@@ -283,8 +287,8 @@ def _result_dtype(router: Tensor, matrices: Sequence[Tensor]) -> torch.dtype:
     return torch.float64 if is_wide else torch.float32
 
 
-# Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay one step's noise
-# for ever: inductor is to leave the operator out of its graphs.
+# Gradients have the strides that the tensors had when the graph was traced. A CUDA graph would replay the noise of one
+# step for ever, so inductor must leave the operator out of its graphs.
 @torch.library.custom_op("couplet::erc", mutates_args=(), **tags("needs_fixed_stride_order", "cudagraph_unsafe"))
 def erc(
     router: Tensor,
@@ -306,8 +310,8 @@ def erc(
     draw: int,
     compute: str,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss, M and what the backward pass returns or multiplies, in one sweep; see `evaluate` and couplet.erc_loss.
-    alpha_tensor, step_tensor: in place of the numbers, in a graph whose constants these would be. They stand beside
+    """Returns loss, M and the input of the backward pass, in one sweep; see `evaluate` and couplet.erc_loss.
+    alpha_tensor and step_tensor replace the numbers in a graph whose constants these would be. They stand beside
     other tensors: inductor leaves out a last argument that is None."""
     job = make_job(
         router.contiguous(),
@@ -394,7 +398,7 @@ def save_evaluation(
     weight: float,
     output: Sequence[Tensor],
 ) -> bool:
-    """Saves in ctx what `gradients` needs. Returns whether tensors are saved, which is so on an accelerator."""
+    """Saves in ctx the input of `gradients`. Returns whether tensors are saved, which happens on an accelerator."""
     many = (gate, up, down)
     ctx.set_materialize_grads(False)
     ctx.want, ctx.lengths = want, [len(tensors) for tensors in many]
@@ -411,7 +415,7 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
     router, gate, up, down, delta, *numbers, want = inputs[:8]
     half, _, weight, *_ = options = inputs[8:]
     ctx.mark_non_differentiable(*output[1:])
-    ctx.rest = (None,) * (len(inputs) - 4)  # delta and all behind it have no gradient
+    ctx.rest = (None,) * (len(inputs) - 4)  # delta and all later arguments have no gradient
     if not save_evaluation(ctx, router, gate, up, down, want, half, weight, output):
         ctx.save_for_backward(router, delta, *gate, *up, *down)
         ctx.evaluation = lambda *tensors: erc(*tensors, *numbers, want, *options)
@@ -424,22 +428,22 @@ def _parted(tensors: Sequence[Tensor], lengths: Sequence[int]) -> Tuple[List[Ten
 
 
 def _again(ctx: Any) -> List[Tensor]:
-    """Computes the gradients once more, for a second backward pass through a graph that was kept."""
+    """Computes the gradients once more, for a second backward pass through a kept graph."""
     router, delta, *rest = ctx.saved_tensors
     with torch.no_grad():
         return list(ctx.evaluation(router, *_parted(rest, ctx.lengths), delta))[2:6]
 
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
-    """gradients * by, each product rounded once. In eager mode in place, and nothing at all where `by` is
-    1: nobody else has them. Under compilation out of place."""
+    """Returns gradients * by, each product rounded once. In eager mode it multiplies in place, since no other code has
+    the gradients, and does nothing if `by` is 1. Under compilation it multiplies out of place."""
     if type(by) is not torch.Tensor or torch.compiler.is_compiling():
         return [(g.to(torch.promote_types(g.dtype, by.dtype)) * by).to(g.dtype) for g in gradients]
     return gradients if by.item() == 1 else [g.mul_(by) for g in gradients]
 
 
 class _Last(torch.autograd.Function):
-    """The identity; its backward pass, a second derivative, raises."""
+    """The identity. Its backward pass, a second derivative, raises."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
@@ -455,8 +459,8 @@ class _Last(torch.autograd.Function):
 def gradients(
     ctx: Any, by: Tensor, again: Callable[[Any], List[Tensor]]
 ) -> Tuple[Any, List[Any], List[Any], List[Any]]:
-    """Returns the gradients of router, gate, up and down, times `by`, as autograd takes them; `again` computes those on
-    the CPU once more. With create_graph they have a graph that refuses to be differentiated."""
+    """Returns the gradients of router, gate, up and down, times `by`, as autograd takes them. `again` computes the
+    gradients on the CPU once more. With create_graph they have a graph that cannot be differentiated."""
 
     def make() -> List[Tensor]:
         if ctx.layout is not None:
@@ -494,7 +498,7 @@ _len_pre_dispatch_stack: Callable[[], int] = getattr(torch._ops, "_len_torch_dis
 
 
 class Evaluated(torch.autograd.Function):
-    """An `evaluate` in eager mode, by a function of router, gate, up, down and delta: calls of an operator take 300
+    """An `evaluate` in eager mode, as a function of router, gate, up, down and delta. Calls of an operator take 300
     microseconds more, forward and backward."""
 
     @staticmethod

@@ -1,11 +1,11 @@
-"""The coupling loss in plain torch operations on the CPU, in any dtype: the C library's algorithm (three
-products, phase by phase), a chunk of experts at a time whose responses stay in the cache.
+"""The coupling loss in plain torch operations on the CPU, in any dtype. The algorithm is that of the C library (three
+products, phase by phase), for a chunk of experts at a time, whose responses stay in the cache.
 
 Shapes: c experts of a chunk, m rows with an active hinge, x [m, d] proxies, responses [c, m, D], which lie as
-[m, c, D] where a chunk's matrices are one after the other. The diagonal of M comes first, and a chunk's responses are
-gone before the next; where those of all experts are few numbers, one chunk has all, and M its diagonal. Rows whose hinges are not active are
-left out of the backward products. Products are f32 or wider, whatever the dtype of the matrices, as are noise, norms,
-hinges and sums."""
+[m, c, D] where a chunk's matrices are contiguous. The diagonal of M comes first, and a chunk's responses are freed
+before the next. If the responses of all experts are few numbers, one chunk has all experts, and M gives its diagonal.
+Rows without active hinges are left out of the backward products. Products, noise, norms, hinges and sums are f32 or
+wider, whatever the dtype of the matrices."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from torch import Tensor
 from ._job import Experts, Job, Phases, Result
 from ._response import Response, as_rows, drawn_or_given, is_wide, respond, respond_backward, tie_of
 
-LARGE = 1 << 22  # bytes
-ROOM = 1 << 18  # numbers of a chunk's responses; a megabyte of cache has them with what is made of them
-FEW = 1 << 21  # responses of all experts that are kept
-CALLS = 1 << 20  # multiplications that cost what the calls for one expert alone cost
+LARGE = 1 << 22  # bytes of a tensor of zeros that is mapped
+ROOM = 1 << 18  # numbers of a chunk's responses; a megabyte of cache holds them and the tensors computed from them
+FEW = 1 << 21  # most responses of all experts that are kept together
+CALLS = 1 << 20  # multiplications that cost as much as the calls for one expert
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Zeros on the CPU, for sums. Large ones are pages that the system hands out, zero already, when they are
-    first touched: by the code that adds to them, or never where no hinge is active. torch.zeros writes every page,
-    which takes longer than the loss itself where none is."""
+    """Returns zeros on the CPU, for sums. The system provides the pages of large tensors, already zero, when code first
+    adds to them. Pages without an active hinge are never touched. torch.zeros writes every page, which takes longer
+    than the loss itself if no hinge is active."""
     count = math.prod(shape)
-    if dtype.itemsize * count < LARGE or not hasattr(mmap, "MAP_PRIVATE"):  # Unix has it
+    if dtype.itemsize * count < LARGE or not hasattr(mmap, "MAP_PRIVATE"):  # only Unix has it
         return torch.zeros(shape, dtype=dtype, device="cpu")
     memory = mmap.mmap(-1, dtype.itemsize * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(*shape)  # keeps `memory`
 
 
 def is_for(device: torch.device) -> bool:
-    """Whether this path serves the device; other devices: _accelerator.py."""
+    """Returns whether this path serves the device. _accelerator.py serves other devices."""
     return device.type == "cpu"
 
 
@@ -57,7 +57,7 @@ class Work:
         self.d_proxy: Optional[Tensor] = None
         self.u = job.weight / job.n**2 * (1.0 if job.scale is None else job.scale.item())
         self.tie = tie_of(torch.bfloat16 if job.compute == "bf16" else self.dtype, job)
-        self.beta = 0 if job.fresh else 1  # factor of the gradients that exist already
+        self.beta = 0 if job.fresh else 1  # factor of the existing gradients
 
     def chunks(self) -> list[slice]:
         job = self.job
@@ -109,8 +109,8 @@ class Work:
         return self.x[self.job.first + at.start : self.job.first + at.stop, None]
 
     def add_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
-        """Adds those for d out = scale * out of the responses r [c, n, D]; scale [n, c]. An expert alone has only the
-        rows where it is not 0, unless these are too few to be worth it."""
+        """Adds the gradients for d out = scale * out of the responses r [c, n, D]; scale is [n, c]. A single expert
+        multiplies only the rows where scale is not 0, unless this saves too little."""
         n, active = self.job.n, scale.count_nonzero(0).tolist()
         if self.is_dense(active):
             self._add_to_proxies(None, respond_backward(self, at, self.x, r, scale.mT))
@@ -127,13 +127,13 @@ class Work:
                 )
 
     def is_dense(self, active: list[int]) -> bool:
-        """Whether calls for each expert alone, of whose rows so many are active, cost more than they save."""
+        """Returns whether separate calls for each expert, with `active` rows each, cost more than they save."""
         n, spared = self.job.n, len(active) * self.job.n - sum(active)
         calls = sum(map(bool, active)) * CALLS
         return calls > 0 and spared <= max(len(active) * n // 8, calls // (self.job.D * self.job.d))
 
     def add_own_gradients(self, at: slice, r: Response, scale: Tensor) -> None:
-        """Adds the gradients of the diagonal; scale [c]."""
+        """Adds the gradients of the diagonal; scale is [c]."""
         self.beta = 1
         if scale.any():
             dx = respond_backward(self, at, self.own(at), r, scale[:, None])
@@ -143,7 +143,7 @@ class Work:
     def _add_to_proxies(self, rows: Optional[Tensor], dx: Optional[Tensor]) -> None:
         if dx is not None and rows is None:
             self.router_gradient().add_(dx)
-        elif dx is not None and rows is not None:  # no row is there twice; index_add_, which allows it, is slower
+        elif dx is not None and rows is not None:  # no row occurs twice; index_add_ is slower
             to = self.router_gradient()
             to.index_copy_(0, rows, to.index_select(0, rows).add_(dx))
 
@@ -155,13 +155,14 @@ class Work:
 
 
 def _scale(w: Work, active: Tensor, M: Tensor) -> Tensor:
-    """dL/dM / M times the weight, in the dtype of products, of the number of active hinges; 0 where M is 0, which has no
-    gradient. One that is NaN has NaN. `active` is used up."""
+    """Returns dL/dM / M times the weight, in the dtype of products, from the number of active hinges. It is 0 where M
+    is 0, which has no gradient, and NaN where M is NaN. `active` is overwritten."""
     return active.div_(M).masked_fill_(M == 0, 0).mul_(w.u).to(w.dtype)
 
 
 def _all_at_once(w: Work, rows: Tensor) -> Phases:
-    """rows [n D, d]: the matrices of all n experts; of a few operations, all of them cheap."""
+    """Runs the phases for all experts together, in a few cheap operations. rows [n D, d] are the matrices of all n
+    experts."""
     job, n = w.job, w.job.n
     z = w.x.mm(rows.mT)
     out = z.view(n, n, job.D)
@@ -170,7 +171,10 @@ def _all_at_once(w: Work, rows: Tensor) -> Phases:
     above = torch.sub(both, (yield M.diagonal())[:, None], alpha=job.alpha)
     above.diagonal(0, 1, 2).fill_(-math.inf)
     over = torch.ge(above, both.mul_(-w.tie), out=torch.empty_like(above))
-    violations, total = yield over.sum(2), above.clamp_(min=0).sum(2).sum(dtype=torch.float64)  # whatever the threads
+    violations, total = yield (
+        over.sum(2),
+        above.clamp_(min=0).sum(2).sum(dtype=torch.float64),
+    )  # for any number of threads
     if not job.backward:
         return Result(total, M, None)
     active = over[0] + over[1].mT

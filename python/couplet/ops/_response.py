@@ -1,7 +1,7 @@
 """Responses of experts to proxies, and their gradients: each activation of the loss, forward and backward.
 
 Shapes: m proxies x [m, d] of c experts, or x [c, m, d], each expert's own; responses [c, m, D] or [c, m, d]. `Products`
-says how matrices are taken and multiplied on the CPU and on an accelerator."""
+defines how matrices are taken and multiplied on the CPU and on an accelerator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ._job import Experts, Job
 
 
 def without_autocast(device: torch.device) -> ContextManager[None]:
-    """Switches torch.autocast off, which would round the operands of products, whatever `compute` says."""
+    """Switches torch.autocast off: it would round the operands of products, whatever `compute` is."""
     if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):  # type: ignore[no-untyped-call, unused-ignore]
         return torch.autocast(device.type, enabled=False)
     return contextlib.nullcontext()
 
 
 def as_rows(W: Tensor) -> Optional[Tensor]:
-    """Returns [c, r, k] as [c r, k], a view; None where the rows of two matrices are not equally far apart."""
+    """Returns [c, r, k] as a view [c r, k], or None if the stride between matrices differs from r rows."""
     c, r, k = W.shape
     if c == 1 or r == 1 or W.stride(0) == r * W.stride(1):
         return W.as_strided((c * r, k), (W.stride(1) if r > 1 else W.stride(0), W.stride(2)))
@@ -42,16 +42,17 @@ def is_wide(job: Job) -> bool:
 
 
 def tie_of(operands: torch.dtype, job: Job) -> float:
-    """By what share of its bound M may be below it and still counts as equal: at an exact tie, of equal experts or of
-    equal rows, the gradient passes (docs/method.md 3.5), but the order in which a product adds depends on where a row is
-    in it, so that the last bits differ. Errors of sums of d numbers grow with sqrt(d), and a norm of D of them spreads them;
-    operands that are rounded to 16 bits make them larger, and so does SiLU, which makes negative numbers small and leaves their errors (measured: 5 times)."""
+    """Returns the share of its bound by which M may be below the bound and still count as equal. At an exact tie, of
+    equal experts or of equal rows, the gradient passes (docs/method.md 3.5). A product adds in an order that depends on
+    the place of a row, so that the last bits differ. Errors of sums of d numbers grow with sqrt(d), and a norm of D
+    such sums spreads them. Operands that are rounded to 16 bits make the errors larger. SiLU does too: it makes
+    negative numbers small and leaves their errors (measured: 5 times)."""
     share = (3 + (24 + job.d**0.5) / job.D**0.5) * torch.finfo(operands).eps
     return 2.0**-14 if operands.itemsize == 2 else share * (1 if job.activation in ("gate", "up") else 8)
 
 
 def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
-    """Returns delta [n, d] of the router's dtype; None: no noise."""
+    """Returns delta [n, d] in the router's dtype, or None for no noise."""
     if job.delta is not None:
         return job.delta.to(router.dtype)
     if job.noise == "none":
@@ -65,16 +66,16 @@ class Products(Protocol):
     job: Job
 
     def take_matrices(self, experts: Experts, at: slice) -> Tensor:
-        """Returns W [c, r, k] as it enters products."""
+        """Returns W [c, r, k] in the form in which it enters products."""
 
     def operand(self, x: Tensor) -> Tensor:
         """Returns x in the dtype of products."""
 
     def forward(self, x: Tensor, W: Tensor) -> Tensor:
-        """Returns x W^T [c, m, r] of x [m, k] or [c, m, k], f32 or wider."""
+        """Returns x W^T [c, m, r] for x [m, k] or [c, m, k], f32 or wider."""
 
     def backward(self, d: Tensor, W: Tensor) -> Tensor:
-        """Returns the gradient of `forward` by x: d W [c, m, k], d [c, m, r]; f32 or wider."""
+        """Returns the gradient of `forward` by x: d W [c, m, k], d [c, m, r], f32 or wider."""
 
     def backward_to_proxies(self, d: Tensor, W: Tensor) -> Tensor:
         """Returns `backward`, summed over the experts: [m, k]."""
@@ -88,15 +89,15 @@ class Products(Protocol):
 
 @dataclass
 class Response:
-    """Responses to m proxies: `out`, whose norm is M, and the tensors it is computed from, each [c, m, D]."""
+    """Responses to m proxies: `out`, whose norm is M, and the tensors from which it is computed, each [c, m, D]."""
 
     out: Tensor
-    z: Optional[Tensor] = None  # gate's output
-    u: Optional[Tensor] = None  # up projection's
+    z: Optional[Tensor] = None  # output of the gate
+    u: Optional[Tensor] = None  # output of the up projection
     h: Optional[Tensor] = None  # silu(z) * u
 
     def one(self, k: int, rows: Optional[Tensor] = None) -> Response:
-        """Returns the responses of expert k alone, to these proxies or to all."""
+        """Returns the responses of expert k alone, to the given proxies or to all."""
 
         def pick(t: Tensor) -> Tensor:
             return t[k : k + 1] if rows is None else t[k].index_select(0, rows)[None]
@@ -105,7 +106,7 @@ class Response:
 
 
 def respond(p: Products, at: slice, x: Tensor) -> Response:
-    """x: proxies in the dtype of products."""
+    """Returns the responses to x, proxies in the dtype of products."""
     job = p.job
     z = None if job.gate is None else p.forward(x, p.take_matrices(job.gate, at))
     u = None if job.up is None else p.forward(x, p.take_matrices(job.up, at))
@@ -125,8 +126,8 @@ def _silu_slope(z: Tensor) -> Tensor:
 
 
 def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tensor) -> Optional[Tensor]:
-    """Adds the gradients of the matrices for d out = scale * out, scale [c, m]; returns that of x, None where
-    the router wants none. What r holds is used up."""
+    """Adds the gradients of the matrices for d out = scale * out, scale [c, m]. Returns the gradient of x, or None if
+    the router wants none. The tensors of r are overwritten."""
     job = p.job
     dout = p.scaled(r.out, scale)
     if job.down is not None and r.h is not None:

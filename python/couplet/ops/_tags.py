@@ -7,7 +7,7 @@ import torch
 
 
 def tags(*names: str) -> Dict[str, Any]:
-    """Arguments of torch.library.custom_op, as far as this PyTorch has them (2.6 and newer)."""
+    """Returns arguments of torch.library.custom_op, as far as this PyTorch has them (2.6 and newer)."""
     if "tags" not in inspect.signature(torch.library.custom_op).parameters:
         return {}
     return {"tags": tuple(getattr(torch.Tag, name) for name in names if hasattr(torch.Tag, name))}
