@@ -1,12 +1,12 @@
-"""Your loss against the dumps of this folder. It needs PyTorch and safetensors, and nothing of Couplet.
+"""Compares your loss with the dumps of this folder. It needs PyTorch and safetensors, and no part of Couplet.
 
     python check.py my_module:my_loss load-balancing-mixtral
 
 my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, and
 returns the loss, or the outputs of a rule by name. Values and gradients must be those of the file within 1e-5 of their
-norm. A file that has a mask, micro_batches, kept or, of DeepSeek's loss, sequences which the function does not take by name,
-or in which experts tie, cannot show a fault: if it differs there, that is said and not counted. Exit code 0: all others are
-right; 1: one is not; 2: there is no such kind, no such function, or nothing that counts."""
+norm. A file that has a mask, micro_batches, kept or, for DeepSeek's loss, sequences which the function does not take by
+name, or in which experts tie, cannot show a fault: a difference there is reported and not counted. Exit code 0: all
+other files are right; 1: a file is not; 2: the kind or the function does not exist, or no file counts."""
 
 import importlib
 import inspect
@@ -19,16 +19,16 @@ from safetensors.torch import load_file
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 OUTPUTS = {"loss", "weights", "bias_after", "scores"}
-GIVEN = {"d_weights", "d_scores"}  # gradients that the outputs of a rule get
+GIVEN = {"d_weights", "d_scores"}  # gradients for the outputs of a rule
 WHOLE = {"top_k", "micro_batches", "sequences", "num_experts"}
 NUMBERS = {*WHOLE, "coefficient", "scale", "rate", "alpha", "weight"}
-OPTIONAL = ("mask", "micro_batches", "sequences", "kept")  # of a function that has none, the caller sees to it
-NAMES = {"R": "router", "W_g": "w_gate", "dR": "d_router", "dW_g": "d_w_gate"}  # of the coupling loss
+OPTIONAL = ("mask", "micro_batches", "sequences", "kept")  # if a function does not take one, its caller handles it
+NAMES = {"R": "router", "W_g": "w_gate", "dR": "d_router", "dW_g": "d_w_gate"}  # names in files of the coupling loss
 LIMIT = 1e-5
 
 
 def split(tensors):
-    """Inputs by name, as leaves or numbers; outputs; gradients of inputs; gradients that are given."""
+    """Splits tensors into inputs by name, as leaves or numbers; outputs; gradients of inputs; gradients of outputs."""
     gradients = {k[2:]: t for k, t in tensors.items() if k.startswith("d_") and k not in GIVEN}
     inputs = {}
     for name, t in tensors.items():
@@ -45,7 +45,7 @@ def split(tensors):
 
 
 def given_back(function, inputs, outputs):
-    """What the function returns, by name, as tensors of the shapes of the file."""
+    """Returns the function's outputs by name, as tensors of the shapes of the file."""
     got = function(**inputs)
     got = dict(got) if isinstance(got, dict) else {next(iter(outputs)): got}
     for name, want in outputs.items():
@@ -59,7 +59,7 @@ def given_back(function, inputs, outputs):
 
 
 def gradients_of(got, inputs, names, given):
-    """Those of the inputs; None where there is no graph."""
+    """Returns the gradients of the inputs, or None if the outputs have no graph."""
     total = sum((got[name] * given[name]).sum() for name in given) if given else got["loss"]
     if not total.requires_grad:
         return [None] * len(names)
@@ -71,7 +71,8 @@ def parameters_of(function):
 
 
 def tensors_of(function, path):
-    """Those of the file. Only DeepSeek's loss depends on sequences; another one gets them if it names them."""
+    """Returns the tensors of the file. Only DeepSeek's loss depends on sequences. Another loss gets them if it names
+    them."""
     tensors = {NAMES.get(name, name): t for name, t in load_file(path).items()}
     if not path.name.startswith("load-balancing-deepseek.") and "sequences" not in parameters_of(function):
         tensors.pop("sequences", None)
@@ -79,7 +80,7 @@ def tensors_of(function, path):
 
 
 def differences(function, path):
-    """Name: |got - want| / |want| of the file's outputs and gradients."""
+    """Returns name -> |got - want| / |want| for the file's outputs and gradients."""
     inputs, outputs, gradients, given = split(tensors_of(function, path))
     got = given_back(function, inputs, outputs)
     found = gradients_of(got, inputs, list(gradients), given) if gradients else []
@@ -98,7 +99,7 @@ def differences(function, path):
 
 
 def excuse(function, path):
-    """Why a difference on this file is no fault; None: it is one."""
+    """Returns the reason why a difference on this file is no fault, or None if it is one."""
     tensors, parameters = tensors_of(function, path), parameters_of(function)
     missing = [name for name in OPTIONAL if name in tensors and name not in parameters]
     if missing:
@@ -109,10 +110,10 @@ def excuse(function, path):
 
 
 def verdict(function, path):
-    """ "right", or what is wrong."""
+    """Returns "right", or the fault."""
     try:
         found = differences(function, path)
-    except (Exception, SystemExit) as error:  # the function is somebody else's
+    except (Exception, SystemExit) as error:  # the function is the user's code
         return f"raised {type(error).__name__}: {error}"
     bad = {name: value for name, value in found.items() if not value <= LIMIT}
     said = "; ".join(f"{name} differs by {value:.2g}" for name, value in bad.items())
@@ -121,7 +122,7 @@ def verdict(function, path):
 
 
 def function_of(word):
-    """That of "my_module:my_loss"."""
+    """Returns the function that "my_module:my_loss" names."""
     module, _, name = word.partition(":")
     sys.path.insert(0, "")
     return getattr(importlib.import_module(module), name)
@@ -141,7 +142,7 @@ def main(words):
         return 2
     try:
         function = function_of(words[0])
-    except (Exception, SystemExit) as error:  # and so is the module
+    except (Exception, SystemExit) as error:  # the module is the user's code too
         print(f"check: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     said = [verdict(function, FOLDER / file) for file in files]

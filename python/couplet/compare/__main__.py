@@ -1,6 +1,6 @@
-"""python -m couplet.compare RUN [RUN ...]: runs lined up, on a terminal, as JSON and as a page.
+"""python -m couplet.compare RUN [RUN ...]: compares runs, on a terminal, as JSON and as a page.
 
-Exit codes: 0; 1: a file or folder; 2: wrong use; 130: stopped."""
+Exit codes: 0: done; 1: a file or folder cannot be used; 2: wrong use; 130: stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..report.page import page
 from ._outputs import BadOutput, check_new, check_outside, is_stream, made_by, write
 from ._runs import BadRun, read_runs
 
-# `couplet compare` starts this and has said who it is.
+# `couplet compare` starts this file and has identified itself.
 NAME = "couplet" if os.environ.get("COUPLET_PROGRAM") else "couplet.compare"
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -62,14 +62,14 @@ def arguments(words: "list[str]") -> argparse.Namespace:
     )
     parser.add_argument("--html", metavar="FILE", help="also write a self-contained page with tables and curves")
     parser.add_argument("--overwrite", action="store_true", help="replace existing results")
-    if "--" in words:  # after it every word is a run
+    if "--" in words:  # every word after it is a run
         at = words.index("--")
         words = words[:at] + [f"./{word}" if word.startswith("-") else word for word in words[at + 1 :]]
     return parser.parse_intermixed_args(words)
 
 
 def check(given: argparse.Namespace) -> None:
-    """Checks the arguments before any work. WrongUse; BadOutput."""
+    """Checks the arguments before any work. Raises WrongUse and BadOutput."""
     if given.documents is not None and given.no_documents:
         raise WrongUse("--documents and --no-documents cannot be given together: give one of them")
     if given.json and given.json == given.html:
@@ -89,7 +89,7 @@ def warn(sentence: str) -> None:
 
 
 def compare(given: argparse.Namespace, words: "list[str]") -> None:
-    from . import _json, _tables  # after the check of wrong use: they load numpy
+    from . import _json, _tables  # after the check of wrong use: both load numpy
     from ._comparison import Comparison
     from ._score import score
 
@@ -128,8 +128,8 @@ def compare(given: argparse.Namespace, words: "list[str]") -> None:
 
 
 def start_system_python(words: "list[str]") -> None:
-    """Goes on under Debian's interpreter, which python3-numpy belongs to, if the program started one without numpy that the
-    user did not name. Returns if it cannot."""
+    """Restarts under Debian's interpreter, which has python3-numpy, if the program started an interpreter without numpy
+    that the user did not name. Returns if it cannot."""
     if NAME == "couplet" and not os.environ.get("COUPLET_PYTHON"):
         os.environ["COUPLET_PYTHON"] = SYSTEM_PYTHON
         with contextlib.suppress(OSError):

@@ -1,10 +1,10 @@
-"""Runs lined up: the point at which they are compared, their figures there, and pairs of runs.
+"""Runs compared: the point at which they are compared, their figures there, and pairs of runs.
 
-Point: the largest number of tokens at which every run has an evaluated line; else at which every run has a line; else of
-every run its last line before the shortest one's end. Runs that have logged no step are left out. Without a point at which
-all were evaluated, validation loss is linear between two evaluations of a run.
-Pairs: of the first run's group, the baseline, with each other group: runs that share train.seed, the seed of the order and
-all settings of the data. NaN is a figure that a run does not have."""
+Point: the largest number of tokens at which every run has an evaluated line; else the largest at which every run has a
+line; else each run's last line before the shortest run's end. Runs that have logged no step are left out. Without a
+point at which all runs were evaluated, validation loss is linear between two evaluations of a run.
+Pairs: a run of the first group, the baseline, with a run of another group that has its train.seed, its seed of the
+order and all its settings of the data. NaN is a figure that a run does not have."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Figure(NamedTuple):
 class Pair(NamedTuple):
     base: int
     other: int
-    difference: float  # validation loss of other less that of base, at the point
+    difference: float  # validation loss of other less the validation loss of base, at the point
     tasks: "list[QuestionTable]"
 
 
@@ -68,7 +68,7 @@ class Pairing(NamedTuple):
 
 class Comparison:
     def __init__(self, runs: "list[Run]", by: Optional[str] = None) -> None:
-        """`by`: the dotted name of a setting by whose values runs are grouped. NoSetting."""
+        """Compares `runs`. `by`: the dotted name of the setting by whose values runs are grouped. Raises NoSetting."""
         self.runs, self.by = runs, by = without_copies(runs), by
         self.names = names_of(runs)
         self.settings = Settings(runs)
@@ -82,7 +82,7 @@ class Comparison:
         ]
         ends = [(self._last_evaluated(run), speed) for run, speed in zip(runs, self.speeds)]
         times = [line.tokens / speed for line, speed in ends if line and not math.isnan(speed)]
-        self.seconds = min(times, default=NAN)  # equal time: the shortest time to a run's last evaluation
+        self.seconds = min(times, default=NAN)  # equal time: the earliest of the runs' last evaluations
         self.sources = list(dict.fromkeys(label for run in runs for label in run.sources))
         self.figures: list[Figure] = []
         for figure in FIGURES:
@@ -111,7 +111,7 @@ class Comparison:
         self.point, self.point_kind = min(run.tokens[-1] for run in logged), "last"
 
     def line(self, run: int) -> Optional[Line]:
-        """Returns the line of a run that its figures are taken from."""
+        """Returns the line of a run from which its figures are taken."""
         return self.runs[run].line_before(self.point)
 
     def point_words(self) -> str:
@@ -138,7 +138,7 @@ class Comparison:
         record, line = self.runs[run], self.line(run)
         if figure.how == "loss":
             return self._loss(run, source)
-        if figure.how == "tenth":  # before the run's own last line at the point, which may lie far before it
+        if figure.how == "tenth":  # before the run's last line at the point, which may be far before the point
             end = line.tokens if line else 0.0
             return spread([x.values[figure.key] for x in record.lines if 0.9 * end < x.tokens <= end]).mean
         if figure.how == "median":
@@ -157,8 +157,8 @@ class Comparison:
         self.figures.append(Figure(figure, source, values, spreads))
 
     def over_tokens(self, pairing: Pairing) -> "list[tuple[float, float, float, float]]":
-        """Tokens at which both runs of all pairs were evaluated, mean difference of validation loss, and the ends of its 95 %
-        interval (NaN: of one pair)."""
+        """Returns rows of tokens at which both runs of all pairs were evaluated, mean difference of validation loss,
+        and the ends of its 95 % interval (NaN for one pair)."""
         points = []
         pairs = [(self.runs[pair.base], self.runs[pair.other]) for pair in pairing.pairs]
         for tokens in pairs[0][0].tokens if pairs else []:
@@ -172,7 +172,7 @@ class Comparison:
     # ---- pairs ----
 
     def _order_seed(self, run: int) -> str:
-        """Returns the seed of the order; the run's seed if the order has none of its own."""
+        """Returns the seed of the order, or the run's seed if the order has no seed of its own."""
         own = self.settings.meaning("data.seed", run)
         return self.settings.meaning("train.seed", run) if own in ("unset", "-") else own
 
@@ -222,7 +222,7 @@ def _conclusion(name: str, base: str, p: Pairing) -> str:
 
 
 def loss_between(run: Run, source: Optional[str], tokens: float) -> float:
-    """Returns the validation loss at so many tokens, linear between evaluations; NaN beyond them."""
+    """Returns the validation loss at this number of tokens, linear between evaluations; NaN beyond them."""
     low = run.start if run.start and not math.isnan(run.start.val_loss(source)) else None
     for high in run.lines:
         b = high.val_loss(source)
@@ -230,7 +230,7 @@ def loss_between(run: Run, source: Optional[str], tokens: float) -> float:
             continue
         if (
             abs(high.tokens - tokens) <= 1e-9 * tokens
-        ):  # the shortest run's own end may be off by the rounding of a quotient
+        ):  # the end of the shortest run may differ by the rounding of a quotient
             return b
         if high.tokens > tokens:
             if not low:

@@ -1,9 +1,10 @@
 """Pairs of runs document by document.
 
-File: RUN/documents.json, plain or compressed: {"step": N, "window": S, "documents": [{"source": "web", "id": "...", "bytes":
-B, "tokens": N, "nll": X}, ...]}. Documents are matched by source, id and length; bits per byte of a set are the sum of nll /
-ln 2 / the sum of bytes. An interval is that of 2,000 resamples of the documents with replacement, from their 2.5 % to their
-97.5 % quantile. Of several pairs the mean is taken; a resample draws the same documents for all of them."""
+File: RUN/documents.json, plain or compressed: {"step": N, "window": S, "documents": [{"source": "web", "id": "...",
+"bytes": B, "tokens": N, "nll": X}, ...]}. Documents are matched by source, id and length. Bits per byte of a set are
+the sum of nll / ln 2 / the sum of bytes. An interval comes from 2,000 resamples of the documents with replacement, from
+their 2.5 % to their 97.5 % quantile. With several pairs the mean is taken. A resample draws equal documents for all
+pairs."""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ class DocumentSet(NamedTuple):
     base: float  # bits per byte, means over the pairs
     other: float
     difference: float  # other less base
-    low: float  # its interval; NaN for fewer than two documents
+    low: float  # lower end of the interval; NaN for fewer than two documents
     high: float
 
 
 class DocumentDifference(NamedTuple):
-    n_pairs: int  # those of which both runs have documents; 0: nothing to compare
+    n_pairs: int  # pairs in which both runs have documents; 0: nothing to compare
     step: int = -1
-    only_base: int = 0  # documents of one side alone, at most, in any pair
+    only_base: int = 0  # largest number of documents of one side alone in any pair
     only_other: int = 0
     sets: "tuple[DocumentSet, ...]" = ()  # all documents, then each source
 
@@ -52,7 +53,7 @@ def _whole(found: "dict[str, Any]", key: str) -> int:
 
 
 def _table(found: "dict[str, Any]") -> "dict[tuple[str, str], tuple[float, float]]":
-    """Returns bytes and nll of each document by source and id, in their order. An id may be a number."""
+    """Returns bytes and nll of each document by source and id, in the order of the file. An id may be a number."""
     table: dict[tuple[str, str], tuple[float, float]] = {}
     entries = found.get("documents")
     for entry in entries if isinstance(entries, list) else ():
@@ -67,8 +68,8 @@ def _table(found: "dict[str, Any]") -> "dict[tuple[str, str], tuple[float, float
 
 
 def compare_documents(pairs: "list[tuple[Run, Run]]") -> "tuple[DocumentDifference, Optional[str]]":
-    """The documents of all pairs of runs (base, other), and why some pair is left out. Pairs without both files are passed
-    over; a file that cannot be used is a reason."""
+    """Compares the documents of all pairs of runs (base, other); also returns the reason why a pair is left out. Pairs
+    without both files are passed over. A file that cannot be used is a reason."""
     reason = reading = None
     sums: dict[tuple[str, str], list[float]] = {}  # documents of the first base: bytes, nll and files of both sides
     n_pairs = only_other = 0
@@ -119,8 +120,8 @@ def _measure(source: Optional[str], rows: "np.ndarray[Any, Any]", layer: int) ->
 
 
 def interval(delta: "np.ndarray[Any, Any]", size: "np.ndarray[Any, Any]", layer: int) -> "tuple[float, float]":
-    """The interval of sum(delta) / sum(size) under resampling. `layer` separates the random numbers of the sets of one
-    comparison."""
+    """Returns the interval of sum(delta) / sum(size) under resampling. `layer` separates the random numbers of the sets
+    of a comparison."""
     n, drawn = len(delta), []
     for first in range(0, RESAMPLES, block := max(1, (1 << 21) // n)):
         steps = np.arange(first, min(first + block, RESAMPLES), dtype=np.uint64)
@@ -130,7 +131,8 @@ def interval(delta: "np.ndarray[Any, Any]", size: "np.ndarray[Any, Any]", layer:
 
 
 def _random(steps: "np.ndarray[Any, Any]", blocks: int, layer: int) -> "np.ndarray[Any, Any]":
-    """(steps, 4 blocks) numbers of 32 bits, those of src/base/rng.h for the seed 0: Philox4x32-10 (Salmon et al., 2011)."""
+    """Returns (steps, 4 blocks) numbers of 32 bits, as src/base/rng.h with seed 0: Philox4x32-10 (Salmon et al.,
+    2011)."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     shape = (len(steps), blocks)
     c = [np.broadcast_to(np.arange(blocks, dtype=np.uint64), shape), np.zeros(shape, np.uint64)]

@@ -1,4 +1,4 @@
-"""A table of names and texts on a terminal, and numbers as it shows them.
+"""A table of names and texts on a terminal, and its form of numbers.
 
 A table with more than COLUMNS columns is turned: its rows become columns."""
 
@@ -22,7 +22,7 @@ class Grid(NamedTuple):
 
 
 def _plain(text: str, most: int) -> str:
-    """At most so many characters, with ~ in the middle of what is cut, and no line end or tab."""
+    """Returns at most `most` characters, with ~ in place of a removed middle, and without line ends and tabs."""
     if len(text) > most:
         tail = (most - 1) // 2
         text = f"{text[: most - 1 - tail]}~{text[len(text) - tail :]}"
@@ -30,7 +30,7 @@ def _plain(text: str, most: int) -> str:
 
 
 def text_of(grid: Grid) -> "list[str]":
-    """Returns the lines of the table; none if it has no rows."""
+    """Returns the lines of the table, or an empty list if it has no rows."""
     if not grid.rows:
         return []
     names, cells = [name for name, _ in grid.rows], [row for _, row in grid.rows]
@@ -49,7 +49,7 @@ def text_of(grid: Grid) -> "list[str]":
 
 
 def number(value: float, digits: int) -> str:
-    """Returns a readable figure of so many significant digits; WHOLE: a count, with commas. "-": NaN."""
+    """Returns a readable figure with this number of significant digits. WHOLE: a count, with commas. "-": NaN."""
     if math.isnan(value):
         return "-"
     if math.isinf(value):

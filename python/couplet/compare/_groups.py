@@ -1,8 +1,8 @@
-"""Groups of runs, and names.
+"""Groups and names of runs.
 
-Runs whose settings differ in seeds and bookkeeping alone are a group; if a setting is named, runs that have the same value of
-it and the same training data, held-out text and precision. If it is a setting of a loss, runs in which that loss is off are a
-group "off"."""
+Runs whose settings differ only in seeds and bookkeeping are a group. If a setting is named, a group has equal values of
+the setting, training data, held-out text and precision. If the setting belongs to a loss, runs in which that loss is
+off are the group "off"."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import NamedTuple, Optional
 from ._runs import Run
 from ._settings import Settings
 
-GROUND = ("data.train", "data.validation", "compute.dtype")  # equal in a group, whatever --group-by names
+GROUND = ("data.train", "data.validation", "compute.dtype")  # equal in a group, whatever setting --group-by names
 
 
 class Group(NamedTuple):
     name: str
     members: "list[int]"  # in the order of the runs
-    place: float  # value of the setting by which runs are grouped if all are numbers; else NaN
+    place: float  # value of the setting by which runs are grouped if all values are numbers; else NaN
     is_off: bool = False
 
 
@@ -29,7 +29,8 @@ class NoSetting(Exception):
 
 
 def names_of(runs: "list[Run]") -> "list[str]":
-    """Returns a name for each run: the folder's base name, or the folder as given where several have that name."""
+    """Returns a name for each run: the folder's base name, or the path as given if several folders have that base
+    name."""
     own = [run.name for run in runs]
     return [run.folder if own.count(run.name) > 1 else run.name for run in runs]
 
@@ -42,7 +43,8 @@ def _alike(settings: Settings, a: int, b: int, by: Optional[str]) -> bool:
 
 
 def _value(settings: Settings, run: int, by: str) -> str:
-    """The meaning of the setting by which runs are grouped; "off": it is of a loss that is off in the run."""
+    """Returns the meaning of the setting by which runs are grouped, or "off" if it belongs to a loss that is off in the
+    run."""
     section, _, name = by.partition(".")
     return "off" if name != "weight" and settings.is_off(section, run) else settings.all[by].meanings[run]
 
@@ -55,12 +57,13 @@ def _number(text: str) -> float:
 
 
 def _common_name(names: "list[str]") -> str:
-    """The common start of all names, without the part that names a seed: "vanilla" of vanilla-s0, vanilla-s1."""
+    """Returns the common start of all names, without the part that names a seed: "vanilla" for vanilla-s0,
+    vanilla-s1."""
     return re.sub(r"(?:(?<=[-_. ])(?:seed|s))?$", "", os.path.commonprefix(names).rstrip("0123456789")).rstrip("-_. ")
 
 
 def _nearest(word: str, names: "list[str]") -> Optional[str]:
-    """Returns the first name with the fewest edits to the word, if they are few."""
+    """Returns the first name with the fewest edits to the word, if their number is small."""
     length = len(word)
     limit = length // 3 + 1 if length > 8 else 3 if length > 3 else 2 if length > 1 else 0
     best = None
@@ -76,7 +79,8 @@ def _nearest(word: str, names: "list[str]") -> Optional[str]:
 
 
 def groups_of(settings: Settings, names: "list[str]", by: Optional[str]) -> "list[Group]":
-    """Returns the groups in the order in which they first come; with `by` in the order of its values. NoSetting."""
+    """Returns the groups in the order of their first runs, or with `by` in the order of its values. Raises
+    NoSetting."""
     if by is not None and by not in settings.all:
         near = _nearest(by, list(settings.all))
         hint = f"did you mean {near}?" if near else "give a name of config.yaml with its section, such as erc.alpha"

@@ -28,7 +28,7 @@ def _spread(of: Spread) -> "dict[str, Any]":
 
 
 def _figures(rows: "list[tuple[Figure, Any]]") -> "dict[str, Any]":
-    """Returns values by key, with old keys beside them and those of sources in an object."""
+    """Returns values by key, also under old keys, with the values of sources in an object."""
     found: dict[str, Any] = {}
     for figure, value in rows:
         if figure.source is None:
@@ -78,8 +78,8 @@ def _group(c: Comparison, g: int) -> "dict[str, Any]":
 
 
 def _curves(c: Comparison, g: int) -> "dict[str, Any]":
-    """Returns the curves of a group: means over the runs that have begun, at those tokens of the first run where all have
-    a number. With several runs a standard deviation to both sides is added."""
+    """Returns the curves of a group: means over the runs that have begun, at those tokens of the first run where all
+    runs have a number. With several runs a standard deviation to both sides is added."""
     members = [c.runs[run] for run in c.groups[g].members]
     begun = [run for run in members if run.lines]
     tokens = [0.0] * bool(begun and begun[0].start) + (begun[0].tokens if begun else [])
@@ -156,11 +156,11 @@ def as_json(c: Comparison) -> "dict[str, Any]":
     }
 
 
-_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # halves of UTF-16 pairs; others stand for bytes
+_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # halves of UTF-16 pairs; the other surrogates stand for bytes
 
 
 def rounded(value: Any) -> Any:
-    """Returns the value with the nine digits that files have, and with U+FFFD for bytes that are not UTF-8."""
+    """Returns the value with nine digits, as in files, and with U+FFFD for bytes that are not UTF-8."""
     if isinstance(value, float):
         return float(f"{value:.9g}")
     if isinstance(value, str):

@@ -1,5 +1,5 @@
-"""The files that results are written to: never inside a run, and existing results only with --overwrite; and where a report
-is from."""
+"""The files for results, and the record of a report's origin. A result file is never inside a run. It replaces an
+existing result only with --overwrite."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BadOutput(Exception):
 
 
 def is_stream(path: str) -> bool:
-    """Whether the path is standard output, a device or a pipe: no result that could be replaced."""
+    """Returns whether the path is standard output, a device or a pipe, which hold no result that could be replaced."""
     try:
         if path == "-" or os.path.samestat(found := os.stat(path), os.fstat(1)):
             return True
@@ -41,7 +41,8 @@ def check_outside(path: str, folders: "list[str]") -> None:
 
 
 def check_new(flag: str, path: str, overwrite: bool) -> None:
-    """BadOutput if there is something, unless it is a comparison that may be replaced, or it could not be written."""
+    """Raises BadOutput if the path exists, unless it is a comparison that may be replaced, or if it could not be
+    written."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise BadOutput(f"{path}: is a folder, not a file to write")
@@ -65,22 +66,22 @@ def _is_result(path: str) -> bool:
         blob = _files.read(path)
         found = _files.parse(blob) if blob else {"runs": []}
     except BadFile:
-        return not os.path.exists(path)  # a link that leads nowhere
+        return not os.path.exists(path)  # a link to a missing file
     return isinstance(found, dict) and "runs" in found
 
 
 def _is_page(path: str) -> bool:
-    """Whether the file begins as the program's pages do."""
+    """Returns whether the file begins as the program's pages do."""
     with open(path, "rb") as file:
         return file.read(15) == b"<!DOCTYPE html>"
 
 
 def write(path: str, text: str) -> None:
-    """Writes a result as a whole, or not at all. OSError."""
+    """Writes a result as a whole, or not at all. Raises OSError."""
     if not is_stream(path):
         _files.write(os.path.realpath(path), text)
         return
-    standard = path in ("-", "/dev/stdout")  # as it is open: another opening would cut the file that it leads to
+    standard = path in ("-", "/dev/stdout")  # written through the open file: another opening would truncate its file
     try:
         if standard and sys.stdout is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -93,7 +94,8 @@ def write(path: str, text: str) -> None:
 
 
 def _source(run: Run) -> "dict[str, Any]":
-    """A run, the step of its checkpoint, and the hash of the weights that was recorded when they were saved."""
+    """Returns a run's entry: the step of its checkpoint, and the hash of the weights that was recorded when they were
+    saved."""
     step = run.checkpoint_step()
     return {
         "path": run.folder,
@@ -103,7 +105,7 @@ def _source(run: Run) -> "dict[str, Any]":
 
 
 def made_by(words: "list[str]", runs: "list[Run]") -> "dict[str, Any]":
-    """The member "made" of a report: program, command, date, and the runs it is about. The date is SOURCE_DATE_EPOCH if the
+    """Returns the member "made" of a report: program, command, date, and its runs. The date is SOURCE_DATE_EPOCH if the
     environment has it; equal reports are then equal bytes."""
     now = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH") or time.time()))
     return {

@@ -1,9 +1,9 @@
 """Pairs of runs question by question.
 
-File: RUN/questions.json, plain or compressed: {"results": {TASK: {"metrics": {...}, "samples": [{"id": ..., "correct": 0 or
-1, or an object of them by metric}]}}}. Of several metrics the first in the order of "metrics" counts. McNemar's exact test
-is over questions: one with several samples (ids that are equal up to a #) counts once, for the run that was right more
-often."""
+File: RUN/questions.json, plain or compressed: {"results": {TASK: {"metrics": {...}, "samples": [{"id": ..., "correct":
+0 or 1, or an object of them by metric}]}}}. With several metrics the first in the order of "metrics" counts. McNemar's
+exact test is over questions: a question with several samples (ids that are equal up to a #) counts once, for the run
+that was right more often."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QuestionTable(NamedTuple):
     only_base: int
     only_other: int
     neither: int
-    left_out: int  # questions that one side alone has
+    left_out: int  # questions that only one side has
     p: float  # two-sided, exact
 
 
@@ -60,8 +60,8 @@ def _read(run: Run) -> "Optional[dict[str, Any]]":
 
 
 def _metric(task: "dict[str, Any]") -> str:
-    """The member of "correct" that counts: the first in the order of "metrics", else its own first. A name of "metrics" is
-    that of the member, or "exact_match,MEMBER"."""
+    """Returns the member of "correct" that counts: the first in the order of "metrics", else the first member. A name
+    of "metrics" is the name of the member, or "exact_match,MEMBER"."""
     samples, metrics = task["samples"], task.get("metrics")
     correct = samples[0]["correct"] if samples else None
     if not isinstance(correct, dict):
@@ -74,7 +74,7 @@ def _metric(task: "dict[str, Any]") -> str:
 
 
 def _answers(task: "dict[str, Any]", metric: str) -> "dict[str, bool]":
-    """Whether each sample is right, by id. An id may be a text or a number."""
+    """Returns whether each sample is right, by id. An id may be a text or a number."""
     answers = {}
     for sample in task["samples"]:
         correct = sample.get("correct")
@@ -90,7 +90,7 @@ def _compare(name: str, base: "dict[str, Any]", other: "dict[str, Any]") -> Opti
     shared = [key for key in a if key in b]
     if not shared:
         return None
-    lead: dict[str, int] = {}  # by question: how often the other run alone was right, less how often the base was
+    lead: dict[str, int] = {}  # by question: samples right only in the other run, less samples right only in the base
     for key in shared:
         if a[key] != b[key]:
             folder, slash, rest = key.rpartition("/")
@@ -103,7 +103,8 @@ def _compare(name: str, base: "dict[str, Any]", other: "dict[str, Any]") -> Opti
 
 
 def compare_questions(pairs: "list[tuple[Run, Run]]") -> "tuple[list[list[QuestionTable]], Optional[str]]":
-    """The tasks of each pair of runs (base, other), and why a file was not used. Pairs without both files have no tasks."""
+    """Returns the tasks of each pair of runs (base, other), and the reason why a file was not used. Pairs without both
+    files have no tasks."""
     tables, reason = [], None
     for pair in pairs:
         files: list[Optional[dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""The figures of a run that are lined up, in the order of tables; the list of charts (assets/charts.json) has their names."""
+"""The compared figures of a run, in the order of tables. The list of charts (assets/charts.json) has their names."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ..report._resolve import asset
 
 WHOLE = 9  # digits of a figure that is a count
 _CHARTS = [row for row in json.loads(asset("charts.json"))["charts"] if row["of"] == "compare"]
-# The columns of the page's table of figures, by key.
+# Columns of the page's table of figures, by key.
 _COLUMNS = {c["key"].split(".")[1]: c for row in _CHARTS if row["id"] == "groups" for c in row["columns"]}
-_LETTERS = {ord("α"): "alpha", ord("κ"): "kappa", ord("ε"): "eps"}  # as a terminal of any kind can show them
-# Figures of which a chart shows the curve.
+_LETTERS = {ord("α"): "alpha", ord("κ"): "kappa", ord("ε"): "eps"}  # spelled in ASCII, for any terminal
+# Figures whose curve a chart shows.
 CURVES = {line["key"].split(".")[1] for row in _CHARTS for line in row.get("lines", ()) if line["key"][:7] == "curves."}
 
 
 class RunFigure(NamedTuple):
     key: str  # member of a line of metrics.jsonl
-    of: str  # step: one number a line; layers: one a layer, of which the mean is taken; run: no line has it
-    # The value of a run. at: at the point of comparison; loss: the same, linear between two evaluations; tenth: the mean
-    # over the last tenth before it; median, most: over all lines; equal_time: validation loss at equal time; tokens: the
-    # tokens of the last line.
+    of: str  # step: one number a line; layers: one a layer, averaged; run: not in the lines
+    # The value of a run. at: at the point of comparison; loss: at that point, linear between two evaluations; tenth:
+    # the mean over the last tenth before it; median, most: over all lines; equal_time: validation loss at equal time;
+    # tokens: the tokens of the last line.
     how: str
     at_start: bool  # start.json has it too
-    digits: int  # that are shown
+    digits: int  # digits shown
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class RunFigure(NamedTuple):
 
     @property
     def times(self) -> float:
-        """The factor of a value that is shown."""
+        """Returns the factor by which a shown value is multiplied."""
         column = _COLUMNS[self.key]
         return 100.0 if column.get("percent") else float(column.get("times", 1))
 
@@ -68,7 +68,7 @@ FIGURES = (
 KEYS = [figure.key for figure in FIGURES]
 LAYERS = [figure for figure in FIGURES if figure.of == "layers"]
 VALIDATION = FIGURES[KEYS.index("val_loss")]
-# Keys of older versions, which files of runs may have and --json repeats until the next minor version.
+# Keys of older versions, which files of runs may have. --json repeats them until the next minor version.
 OLD_KEYS = {
     "router_norm_std": "router_norm_sd",
     "gate_norm_std": "gate_norm_sd",

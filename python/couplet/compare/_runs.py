@@ -1,11 +1,11 @@
-"""A run as read from its folder: settings, metrics, and the files next to them.
+"""A run, read from its folder: settings, metrics, and the files next to them.
 
 Files: RUN/config.yaml, RUN/metrics.jsonl (plain, .gz or .zst), and, if present, RUN/start.json, and state.json and
-checksums.json of a checkpoint. Settings and members of other versions are kept or passed over, never an error.
-Damage: lines without a step, its tokens and a loss (a number, or null if the loss was not finite), lines with a figure of
-another type, and lines whose tokens are not those of their step are counted and passed over. If a step has several lines,
-the last sound line counts. Lines are in the order of steps, and tokens rise with them.
-NaN is a figure that a line has not, or has as null."""
+checksums.json of a checkpoint. Settings and members of other versions are kept or passed over. They are no errors.
+Damage: three kinds of lines are counted and passed over. They lack a step, its tokens or a loss (a number, or null if
+the loss was not finite), they have a figure of another type, or their tokens are not those of their step. If a step has
+several lines, the last sound line counts. Lines are in the order of steps, and tokens rise with them.
+NaN is a figure that a line lacks, or has as null."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ class BadRun(Exception):
 
 
 def find_stored(folder: str, name: str) -> Optional[str]:
-    """Returns a file of the folder, plain or compressed, or None."""
+    """Returns the path of a file of the folder, plain or compressed, or None."""
     return next((path for e in ENDINGS if os.path.lexists(path := os.path.join(folder, name + e))), None)
 
 
 def _lines(path: str) -> "Iterator[Optional[bytes]]":
-    """The lines of a file; None in place of one that is too long. BadFile: it cannot be read to its end."""
+    """Yields the lines of a file, or None in place of a line that is too long. Raises BadFile if the file cannot be
+    read to its end."""
     buffer, skipping = b"", False
     for chunk in _files.pieces(path, METRICS_BYTES):
         *lines, buffer = (buffer + chunk).split(b"\n")
@@ -56,7 +57,8 @@ def _lines(path: str) -> "Iterator[Optional[bytes]]":
 
 
 def read_json(folder: str, name: str) -> Any:
-    """The value of a file of the folder, plain or compressed; None: there is none. BadRun."""
+    """Returns the value of a JSON file of the folder, plain or compressed, or None if the file does not exist. Raises
+    BadRun."""
     path = find_stored(folder, name)
     if path is None:
         return None
@@ -70,7 +72,7 @@ def read_json(folder: str, name: str) -> Any:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """A number that a double holds; of whole ones, that 64 bits hold."""
+    """Returns whether the value is a number that a double holds, and for a whole number, that 64 bits hold."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
@@ -87,7 +89,7 @@ class Line:
 
     def __init__(self, step: int, tokens: float, found: "dict[str, Any]") -> None:
         self.step, self.tokens = step, tokens
-        self.values: dict[str, float] = {}  # by key; of layers: the mean over those that have a number
+        self.values: dict[str, float] = {}  # by key; for layers the mean over those that have a number
         self.layers: dict[str, array.array[float]] = {}  # (n_layers) by key
         lists = {f.key: v for f in LAYERS if isinstance(v := member(found, f.key), list)}
         self.n_layers = max(map(len, lists.values()), default=0)
@@ -106,7 +108,8 @@ class Line:
         self.sources = {label: number(x) for label, x in losses.items()} if isinstance(losses, dict) else {}
 
     def val_loss(self, source: Optional[str] = None) -> float:
-        """Validation loss, of the source with this label or (None) of all; NaN if the line has none."""
+        """Returns the validation loss, for the source with this label or (None) for all text; NaN if the line has
+        none."""
         return self.values["val_loss"] if source is None else self.sources.get(source, NAN)
 
     def is_evaluated(self) -> bool:
@@ -114,7 +117,7 @@ class Line:
 
 
 def member(found: "dict[str, Any]", key: str) -> Any:
-    """Returns the member of a figure, in older files under its old key."""
+    """Returns the member of a figure, which older files have under its old key."""
     return found.get(key if key in found else OLD_KEYS.get(key, key))
 
 
@@ -123,8 +126,8 @@ def _is_figure(value: Any) -> bool:
 
 
 def _has_figures(found: "dict[str, Any]") -> bool:
-    """Whether the figures are what a step has: a loss, null if it was not finite, some figure that is a number, and none
-    that is something else."""
+    """Returns whether the figures are those of a step: a loss, null if it was not finite, at least one number, and no
+    value of another type."""
     some = False
     for figure in FIGURES:
         value = member(found, figure.key)
@@ -150,22 +153,22 @@ class Run:
     """The record of a run; see the head of this file."""
 
     def __init__(self, folder: str) -> None:
-        """BadRun: it is no run, or has lines of which none can be used."""
+        """Reads the run of the folder. Raises BadRun if it is no run, or none of its lines can be used."""
         _check_folder(folder)
-        self.folder = folder  # as named
+        self.folder = folder  # path as named by the user
         self.name = os.path.basename(os.path.realpath(folder)) or folder
         self.lines: list[Line] = []
         self.start: Optional[Line] = None  # the figures of start.json, at 0 tokens
-        self.sources: list[str] = []  # labels of held-out text in the order they first came
+        self.sources: list[str] = []  # labels of held-out text in the order of their first lines
         self.n_damaged = self.n_repeated = 0
-        self.cut: Optional[str] = None  # why the metrics could not be read to their end
-        # Hashes from start.json; data and tokenizer else from a checkpoint. None where neither file has it.
+        self.cut: Optional[str] = None  # the reason why the metrics could not be read to their end
+        # Hashes from start.json. Data and tokenizer may also come from a checkpoint. None: neither file has the hash.
         self.data: Optional[str] = None
         self.held_out: Optional[str] = None
         self.tokenizer: Optional[str] = None
-        self.precision: Optional[str] = None  # bf16 or f32, by the last line that says it
-        self.duplicate: Optional[str] = None  # as the folder was named once more
-        self.copies: list[str] = []  # folders of runs that are this one
+        self.precision: Optional[str] = None  # bf16 or f32, from the last line that has it
+        self.duplicate: Optional[str] = None  # the second path under which the folder was named
+        self.copies: list[str] = []  # folders of runs that are copies of this run
         path = os.path.join(folder, "config.yaml")
         try:
             self.settings = _yaml.read_settings(_files.read(path, _yaml.MOST_BYTES))
@@ -258,7 +261,8 @@ class Run:
             self.tokenizer = _text(self.recorded("checksums.json").get("tokenizer.json"))
 
     def checkpoint(self) -> str:
-        """The folder of the last checkpoint: where `last` leads, else the newest; "" if there is none."""
+        """Returns the folder of the last checkpoint: the target of `last`, else the newest; "" if there is no
+        checkpoint."""
         last = os.path.join(self.folder, "last")
         if os.path.isdir(last):
             return os.path.realpath(last)
@@ -271,7 +275,8 @@ class Run:
         return int(match[1]) if match else -1
 
     def recorded(self, name: str, instead: str = "") -> "dict[str, Any]":
-        """The members of a JSON file of the checkpoint, or without one of a folder instead; none if none can be read."""
+        """Returns the members of a JSON file of the checkpoint, or of the folder `instead` if there is no checkpoint;
+        an empty object if the file cannot be read."""
         folder = self.checkpoint() or instead
         try:
             found = _files.parse(_files.read(os.path.join(folder, name))) if folder else {}
@@ -280,7 +285,7 @@ class Run:
         return found if isinstance(found, dict) else {}
 
     def line_before(self, tokens: float) -> Optional[Line]:
-        """Returns the last line at or before so many tokens."""
+        """Returns the last line at or before this number of tokens."""
         at = bisect.bisect_right(self.tokens, tokens)
         return self.lines[at - 1] if at else None
 
@@ -293,8 +298,8 @@ def _text(value: Any) -> Optional[str]:
 
 
 def _rising(tokens: "list[float]") -> "list[int]":
-    """The longest row of places whose tokens rise."""
-    ends: list[int] = []  # the last place of the row of 1, 2, ... places that ends with the fewest tokens
+    """Returns the longest sequence of indices whose tokens rise."""
+    ends: list[int] = []  # the last index of the sequence of 1, 2, ... indices that ends with the fewest tokens
     least: list[float] = []
     before = []
     for i, value in enumerate(tokens):
@@ -309,7 +314,8 @@ def _rising(tokens: "list[float]") -> "list[int]":
 
 
 def _is_locked(folder: str) -> bool:
-    """Whether a process trains the run; asked for only if all steps are made, because it holds the lock for a moment."""
+    """Returns whether a process trains the run. It holds the lock for a moment, so that it is called only if all steps
+    are made."""
     try:
         lock = os.open(os.path.join(folder, "lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -326,7 +332,7 @@ def _is_locked(folder: str) -> bool:
 
 
 def _check_folder(folder: str) -> None:
-    """BadRun unless it has a config.yaml and either what a run leaves (metrics, a checkpoint) or no weights."""
+    """Raises BadRun unless the folder has a config.yaml, and either metrics or a checkpoint, or no weights."""
     if not os.path.exists(folder):
         raise BadRun(f"{folder}: there is no run here (no such folder)")
     if not os.path.isdir(folder):
@@ -349,7 +355,8 @@ def _check_folder(folder: str) -> None:
 
 
 def read_runs(folders: "list[str]") -> "list[Run]":
-    """The runs of the folders; a folder that is there twice, by whatever path, is read once and has `duplicate`. BadRun."""
+    """Returns the runs of the folders. A folder that is named twice, by any path, is read once and has `duplicate`.
+    Raises BadRun."""
     runs: list[Run] = []
     for folder in folders:
         there = next((r for r in runs if os.path.exists(folder) and os.path.samefile(r.folder, folder)), None)

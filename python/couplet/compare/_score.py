@@ -1,4 +1,4 @@
-"""The losses of held-out documents, which `couplet eval RUN --documents` writes into a run: started where they are missing."""
+"""The losses of held-out documents, which `couplet eval RUN --documents`, started here, writes into runs without them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .._program import find_program
 from ..report import _files
 from ._runs import BadRun, Run, is_number, read_json
 
-DOCUMENTS = 64  # most documents of a source
+DOCUMENTS = 64  # largest number of documents of a source by default
 
 
 def _are_shards(run: Run) -> bool:
-    """Whether the held-out text of a run is token shards, whose documents are not known."""
+    """Returns whether the held-out text of a run is token shards, whose documents are not known."""
     paths = run.settings.get("data.validation", "").strip("[]").split(",")
     for path in (os.path.join(run.folder, part.strip(' "')) for part in paths):
         names = [path]
@@ -40,7 +40,8 @@ def _is_scored(run: Run, step: int) -> bool:
 
 
 def _run(words: "list[str]") -> "tuple[int, list[str]]":
-    """(exit code, lines of standard error) of a program, which ends with this one when a signal ends this one."""
+    """Runs a program; returns (exit code, lines of standard error). A signal that ends this process ends the program
+    too."""
 
     def end(number: int, _: object) -> None:
         child.terminate()
@@ -64,9 +65,9 @@ def _run(words: "list[str]") -> "tuple[int, list[str]]":
 
 
 def score(runs: "list[Run]", most: Optional[int], threads: Optional[int], warn: "Callable[[str], None]") -> None:
-    """Scores the first `most` held-out documents of each source (0: all) under the last checkpoint of every finished run, again
-    where they have been scored; None: DOCUMENTS, of runs without. What cannot be scored or written is a warning.
-    KeyboardInterrupt: the program was stopped."""
+    """Scores the first `most` held-out documents of each source (0: all) under the last checkpoint of every finished
+    run, also of runs that are scored already. None: DOCUMENTS documents, only of runs without scores. A failure is a
+    warning. Raises KeyboardInterrupt if the program was stopped."""
     program = os.environ.get("COUPLET_PROGRAM") or find_program()
     for run in runs:
         step = run.checkpoint_step()

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 from ._runs import Run
 
 SEEDS = ("train.seed", "data.seed")
-# Settings that change no compared number; with a dot at the end whole sections.
+# Settings that change no compared number. A dot at the end names a whole section.
 BOOKKEEPING = (
     "checkpoint.",
     "log.",
@@ -31,8 +31,8 @@ BOOKKEEPING = (
     "data.zstd_window_log",
 )
 PATHS = ("data.train", "data.validation", "data.tokenizer", "data.cache")
-# The hash of the content of the files that a setting names, as a member of a run. The fingerprint of training data includes
-# the length of sequences: data of different lengths cannot be compared by it.
+# The hash of the content of the files that a setting names, as a member of a run. The fingerprint of training data
+# includes the length of sequences, so that it cannot compare data of different lengths.
 CONTENTS = {"data.train": "data", "data.validation": "held_out", "data.tokenizer": "tokenizer"}
 ROLES = ("matters", "seed", "bookkeeping")
 
@@ -41,15 +41,16 @@ class Setting(NamedTuple):
     name: str
     role: str  # one of ROLES
     texts: "list[str]"  # by run, as shown; "-" where it is missing
-    meanings: "list[str]"  # equal if the runs mean the same
-    # Hash of the content, which counts between two runs that have one; None: the run has none. Empty: of no content.
+    meanings: "list[str]"  # equal if the settings mean the same for the runs
+    # Hash of the content, which is compared between two runs that have one. None: the run has none. Empty list: no
+    # content.
     marks: "list[Optional[str]]"
 
 
 @functools.lru_cache
 def defaults() -> "dict[str, str]":
-    """The defaults of this version, for settings that a configuration does not name: written by
-    tools/make_defaults_json.py."""
+    """Returns the defaults of this version, for settings that a configuration does not name.
+    tools/make_defaults_json.py writes them."""
     with open(os.path.join(os.path.dirname(__file__), "defaults.json"), encoding="utf-8") as file:
         return json.load(file)  # type: ignore[no-any-return]
 
@@ -67,7 +68,7 @@ def _short_path(match: "re.Match[str]") -> str:
 
 
 def _meaning(name: str, text: str) -> str:
-    """Returns the meaning of a value: equal numbers and words for nothing mean the same, however written."""
+    """Returns the meaning of a value: equal numbers have one meaning in any spelling, as have the words for nothing."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -81,14 +82,15 @@ def _meaning(name: str, text: str) -> str:
 
 
 def text_of(run: Run, name: str) -> str:
-    """The text of a setting; of the precision what the run was computed in, if its lines say it. "-": it has none."""
+    """Returns the text of a setting, for the precision the one that the run's lines record. "-": the setting is
+    missing."""
     text = run.settings.get(name, defaults().get(name, "-"))
     return run.precision if name == "compute.dtype" and run.precision else text
 
 
 def without_copies(runs: "list[Run]") -> "list[Run]":
-    """Without runs that are another one: equal settings and seeds, and equal losses at all steps that both have logged. The
-    one with more lines stays."""
+    """Returns the runs without copies: equal settings and seeds, and equal losses at all steps that both runs have
+    logged. The run with more lines stays."""
     names = {name for run in runs for name in run.settings if _role(name) != "bookkeeping" and name not in PATHS}
     meanings = [[_meaning(name, text_of(run, name)) for name in sorted(names)] for run in runs]
     kept: list[int] = []
@@ -107,7 +109,7 @@ def _equal_losses(a: Run, b: Run) -> bool:
 
 
 class Settings:
-    """All settings of the runs: those that matter, seeds, bookkeeping; each in the order in which it first comes."""
+    """All settings of the runs: those that matter, seeds, bookkeeping; each group in the order of first occurrence."""
 
     def __init__(self, runs: "list[Run]") -> None:
         names = [
@@ -116,7 +118,7 @@ class Settings:
             for name in dict.fromkeys(name for run in runs for name in run.settings)
             if _role(name) == role
         ]
-        for name, attribute in CONTENTS.items():  # content that is known is compared though no configuration names it
+        for name, attribute in CONTENTS.items():  # known content is compared even if no configuration names it
             if name not in names and any(getattr(run, attribute) for run in runs):
                 names.insert(0, name)
         self.n_runs = len(runs)
@@ -135,19 +137,20 @@ class Settings:
         return Setting(name, _role(name), texts, meanings, marks)
 
     def same(self, setting: Setting, a: int, b: int) -> bool:
-        """Whether two runs have the same: by the hash of its content if both have one, else by its meaning."""
+        """Returns whether two runs have an equal setting: by the hash of its content if both have one, else by its
+        meaning."""
         if setting.marks and setting.marks[a] and setting.marks[b]:
             if setting.name != "data.train" or self.meaning("data.seq_len", a) == self.meaning("data.seq_len", b):
                 return setting.marks[a] == setting.marks[b]
         return setting.meanings[a] == setting.meanings[b]
 
     def _differs(self, setting: Setting) -> bool:
-        """Compares all pairs of content: two runs may be the same as a third and not the same as each other."""
+        """Compares all pairs of content: two runs may both equal a third run and not equal each other."""
         firsts = range(self.n_runs if setting.marks else 1)
         return any(not self.same(setting, a, b) for a in firsts for b in range(a + 1, self.n_runs))
 
     def is_off(self, section: str, run: int) -> bool:
-        """Whether a loss with this section of settings is off in the run: its weight is 0."""
+        """Returns whether a loss with this section of settings is off in the run: its weight is 0."""
         weight = self.meaning(f"{section}.weight", run)
         return weight == "0" or (weight == "unset" and section == "erc" and self.meaning("model.router", run) == "aoe")
 

@@ -11,8 +11,8 @@ NAN = math.nan
 
 
 class Spread(NamedTuple):
-    mean: float  # NaN: of no number
-    sd: float  # over n - 1; NaN: of fewer than two
+    mean: float  # NaN without numbers
+    sd: float  # divisor n - 1; NaN for fewer than two numbers
     n: int
 
 
@@ -22,12 +22,12 @@ def spread(values: Sequence[float]) -> Spread:
     mean = sum(found) / len(found) if found else NAN
     if len(found) < 2:
         return Spread(mean, NAN, len(found))
-    squares = sum((value - mean) * (value - mean) for value in found)  # infinite for huge ones, of which ** is an error
+    squares = sum((value - mean) * (value - mean) for value in found)  # infinite for huge numbers, for which ** raises
     return Spread(mean, math.sqrt(squares / (len(found) - 1)), len(found))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Returns the quantile, linear between neighbours, as numpy's; NaN of no value."""
+    """Returns the quantile, linear between neighbours, as numpy's; NaN without values."""
     if not values:
         return NAN
     ordered = sorted(values)
@@ -37,7 +37,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function (Press et al., "Numerical Recipes", 6.4, Lentz' method)."""
+    """Returns the continued fraction of the incomplete beta function (Press et al., "Numerical Recipes", 6.4, Lentz'
+    method)."""
     tiny = 1e-300
 
     def kept(value: float) -> float:
@@ -57,7 +58,7 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 
 def _beta_share(a: float, b: float, x: float, y: float) -> float:
-    """The regularised incomplete beta function I_x(a, b); `y` is 1 - x, given so that no digits are lost."""
+    """Returns the regularised incomplete beta function I_x(a, b); `y` is 1 - x, given so that no digits are lost."""
     if x <= 0 or y <= 0:
         return 0.0 if x <= 0 else 1.0
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(y))
@@ -98,7 +99,7 @@ def half(of: Spread) -> float:
 
 @functools.lru_cache
 def _shift_detected(n: int) -> float:
-    """The shift of the noncentral t at which a two-sided test at 5 % on n values has a power of 80 %."""
+    """Returns the shift of the noncentral t at which a two-sided test at 5 % on n values has a power of 80 %."""
     f, cells = n - 1.0, 4000
     t, step = student_quantile(0.975, f), (1 + 12 / math.sqrt(f)) / cells
     scale = math.log(2) + f / 2 * math.log(f / 2) - math.lgamma(f / 2)
@@ -119,8 +120,8 @@ def _shift_detected(n: int) -> float:
 
 
 def detectable(of: Spread) -> float:
-    """The smallest true difference that a two-sided t-test at 5 % on n pairs with this standard deviation finds with a
-    power of 80 %: exact, by the noncentral t. NaN for n < 2."""
+    """Returns the smallest true difference that a two-sided t-test at 5 % on n pairs with this standard deviation finds
+    with a power of 80 %. It is exact, by the noncentral t. NaN for n < 2."""
     return _shift_detected(of.n) * of.sd / math.sqrt(of.n) if of.n > 1 else NAN
 
 

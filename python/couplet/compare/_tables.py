@@ -37,7 +37,7 @@ def _titles(c: Comparison) -> "list[str]":
 
 
 def _values(c: Comparison, setting: Setting, members: "list[int]") -> str:
-    """Returns the values of the members, each once."""
+    """Returns the values of the members, each value once."""
     firsts: list[int] = []
     for run in members:
         if not any(c.settings.same(setting, run, first) for first in firsts):
@@ -51,7 +51,8 @@ def _settings(c: Comparison) -> Grid:
 
 
 def _with_spread(figure: Figure, of: Spread, n: int) -> str:
-    """Mean and deviation of a group of `n` runs; if only some have the figure, with how many."""
+    """Returns mean and deviation of a group of `n` runs, with the number of runs that have the figure if it is not
+    n."""
     words = number(of.mean * figure.of.times, figure.of.digits)
     if not math.isnan(of.sd) and figure.of.digits != WHOLE:
         words += f" +- {number(of.sd * figure.of.times, 2)}"
@@ -125,7 +126,7 @@ def title(c: Comparison) -> str:
 
 
 def first(c: Comparison) -> Grid:
-    """Returns the table that sums up: of pairs, or of figures without pairs."""
+    """Returns the table that sums up: the pairs, or the figures without pairs."""
     pairs = _pairs(c)
     return pairs if pairs.rows else _figures(c)
 

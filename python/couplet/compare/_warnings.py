@@ -1,4 +1,4 @@
-"""Warnings for the reader of a comparison, the weightiest first."""
+"""Warnings for the reader of a comparison, the most serious first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _of_text(c: "Comparison") -> "list[str]":
 
 
 def _of_groups(c: "Comparison") -> "list[str]":
-    """Warns of groups by a setting that hold more than seeds."""
+    """Warns of groups by a setting that differ in more than seeds."""
     sentences = []
     for group in c.groups if c.by is not None else ():
         first, *others = group.members

@@ -1,7 +1,7 @@
 """The configuration of a run as dotted names and texts.
 
-It reads the form that `couplet train` writes into RUN/config.yaml, and no more of YAML: sections, a setting a line, texts
-plain or in quotes, lists and mappings on one line. The text of a list or mapping is what stands there."""
+It reads only the form of YAML that `couplet train` writes into RUN/config.yaml: sections, a setting a line, texts
+plain or in quotes, lists and mappings on one line. The text of a list or mapping is kept as written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..report._files import BadFile
 
 MOST_BYTES = 16 << 20
 _LINE = re.compile(r"( *)([A-Za-z_][\w.-]*):(?: +(.*))?$")
-# A value, and behind it at most a comment.
+# A value, optionally followed by a comment.
 _QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^']|'')*)')(?: +#.*)?$""")
 _FLOW = re.compile(r"""((?:\[|\{)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'#]|(?<! )#)*(?:\]|\}))(?: +#.*)?$""")
 _PLAIN = re.compile(r"""([^"'\[\]{}&*!|>%@`#].*?)?(?: +#.*)?$""")
@@ -28,7 +28,7 @@ def _character(match: "re.Match[str]") -> str:
 
 
 def _value(text: str) -> "str | None":
-    """The text of a value; None: it is in no form that is known."""
+    """Returns the text of a value, or None if its form is not known."""
     if match := _QUOTED.match(text):
         return _ESCAPE.sub(_character, match[1]) if match[1] is not None else match[2].replace("''", "'")
     match = _FLOW.match(text) or _PLAIN.match(text)
@@ -36,8 +36,8 @@ def _value(text: str) -> "str | None":
 
 
 def read_settings(blob: bytes) -> "dict[str, str]":
-    """The settings of a configuration by dotted name: "train:" with "steps: 10" below it gives train.steps: "10". BadFile: a
-    line is in another form; the sentence begins with its number."""
+    """Returns the settings of a configuration by dotted name: "train:" with "steps: 10" below it gives train.steps:
+    "10". Raises BadFile if a line has another form; the sentence begins with its number."""
     settings: dict[str, str] = {}
     try:
         text = blob.decode("utf-8")

@@ -3,10 +3,10 @@
     python -m couplet.export tensorboard RUN [--follow] [--out DIR]
     python -m couplet.export lm-eval RESULTS.json [--out DIR]
 
-Needs neither PyTorch nor the C library, but `tensorboard` needs torch.utils.tensorboard or tensorboardX.
+It needs neither PyTorch nor the C library, but `tensorboard` needs torch.utils.tensorboard or tensorboardX.
 
-Exit code 0: all is written; 1: an input cannot be used, or an output cannot be written; 2: wrong arguments, or a package
-is missing; 130: interrupted."""
+Exit code 0: all files are written; 1: an input cannot be used, or an output cannot be written; 2: wrong arguments, or a
+package is missing; 130: interrupted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Results of `couplet eval --json` in the form of lm-evaluation-harness 0.4: docs/formats.md, "Results in the form of
-lm-evaluation-harness". A task is what has questions: one without subjects, or one subject; a task with subjects is a group.
+lm-evaluation-harness". A task has questions: it has no subjects, or it is one subject. A task with subjects is a group.
 Groups are computed from their tasks, as api/group.py and api/metrics.py of 0.4.13 do."""
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def as_text(value: Any) -> Optional[str]:
 
 
 def sample_key(answer: str) -> str:
-    """The key of a further answer in a sample: of exact_match_NAME only NAME."""
+    """Returns the key of a further answer in a sample: for exact_match_NAME only NAME."""
     return answer.removeprefix("exact_match_") or answer
 
 
 @dataclasses.dataclass
 class Metric:
-    key: str  # ours
-    answer: Optional[str]  # the filter whose value it is
-    value: str  # its members of our totals
+    key: str  # our key
+    answer: Optional[str]  # the filter that gives its value
+    value: str  # member of our totals
     error: str
-    name: str  # theirs
+    name: str  # name in the harness
     filter: str
 
 
@@ -108,7 +108,7 @@ def name_of(result: Json, group: Optional[str] = None) -> str:
 
 
 def form_of(result: Json, subject: Optional[str]) -> Json:
-    """How questions of a subject are asked: by the form that names it, or by the one that names none."""
+    """Returns the form of a subject's questions: the form that names the subject, or the form that names none."""
     forms = result["forms"]
     named = [form for form in forms if subject in form.get("subjects", ())]
     return dict((named or [form for form in forms if "subjects" not in form])[0])
@@ -129,7 +129,7 @@ def metrics_of(task: Task) -> Iterator[Metric]:
 
 
 def tasks_of(results: Json, settings: Json) -> List[Task]:
-    """Returns the tasks. BadFile: two have the same name."""
+    """Returns the tasks. Raises BadFile if two tasks have one name."""
     tasks: List[Task] = []
     for result in results.values():
         if "best_of" in result:
@@ -161,8 +161,8 @@ def generation(task: Task) -> Json:
 
 
 def context_of(sample: Json, i: int) -> Optional[str]:
-    """The context of option i. Equal ones are stored once; where neither all are equal nor all differ, the hash of context
-    and continuation says which it is."""
+    """Returns the context of option i. Equal contexts are stored once. If neither all are equal nor all differ, the
+    hash of context and continuation identifies the context."""
     contexts, continuations = sample.get("contexts", []), sample.get("continuations", [])
     if len(contexts) == 1:
         return str(contexts[0])
@@ -205,7 +205,7 @@ def line_of(task: Task, sample: Json, which: str) -> Json:
         line["filtered_resps"] = [as_text(extracted(task, sample, metrics))]
     else:
         line["target"] = as_text(sample["gold"])
-        responses = [[f"{one:.9g}", None] for one in sample["loglik"]]  # whether it is the greedy one is not known
+        responses = [[f"{one:.9g}", None] for one in sample["loglik"]]  # the greedy option is not known
         line["arguments"] = {
             f"gen_args_{i}": {"arg_0": context_of(sample, i), "arg_1": as_text(sample["continuations"][i])}
             for i in range(len(responses))
@@ -281,7 +281,7 @@ def put_task(root: Json, task: Task, data: str, program: str) -> None:
 
 
 def mean_of(have: List[Tuple[int, float, Any]], by_size: bool) -> Tuple[float, Any]:
-    """Returns mean and error of (questions, value, error): a question counts once, or a task does."""
+    """Returns mean and error of (questions, value, error). Each question has weight 1, or each task."""
     n, tasks = sum(one[0] for one in have), len(have)
     missing = any(error == "N/A" for _, _, error in have)
     if not by_size:
@@ -295,7 +295,7 @@ def mean_of(have: List[Tuple[int, float, Any]], by_size: bool) -> Tuple[float, A
 
 
 def put_group(root: Json, result: Json, group: Optional[Json], tasks: List[Task], program: str) -> str:
-    """The figures of a group (None: of all subjects), as a result and as a group; returns its name."""
+    """Adds the figures of a group (None: of all subjects), as a result and as a group; returns its name."""
     name = name_of(result, group["name"] if group else None)
     made: Json = {"name": name, "alias": name, "sample_len": sum(task.n for task in tasks), "sample_count": {}}
     for metric in [one for task in tasks for one in task.metrics]:
@@ -311,7 +311,7 @@ def put_group(root: Json, result: Json, group: Optional[Json], tasks: List[Task]
         mean, error = mean_of(have, bool(group) or result["headline_of"] != "subjects")
         put_figure(made, metric.name, metric.filter, mean, error)
         made["sample_count"][key] = sum(one[0] for one in have)
-        if not group and result["headline_of"] == "groups":  # which has no name there
+        if not group and result["headline_of"] == "groups":  # the harness has no name for it
             totals = result["metrics"]
             error = tasks[0].error(totals, metric.error)
             put_figure(made, f"{metric.name}_group_mean", metric.filter, totals[metric.value], error)
@@ -322,7 +322,7 @@ def put_group(root: Json, result: Json, group: Optional[Json], tasks: List[Task]
 
 
 def put_groups(root: Json, result: Json, tasks: List[Task], program: str) -> None:
-    """The whole task, below it its groups that have questions, and the subjects that are in none."""
+    """Adds the whole task, below it its groups that have questions, and the subjects that are in no group."""
     names: List[str] = []
     root["group_subtasks"][put_group(root, result, None, tasks, program)] = names
     parts = [one for one in result["group_list"] if one["subjects"]]
@@ -373,8 +373,8 @@ def results_of(ours: Json, tasks: List[Task], date: float) -> Json:
 
 
 def export(results: pathlib.Path, out: pathlib.Path) -> List[str]:
-    """Writes results_DATE.json and, of results with samples, samples_TASK_DATE.jsonl into `out`; DATE and `date` are when
-    `results` was written. Returns the sentences to print. BadFile."""
+    """Writes results_DATE.json and, for results with samples, samples_TASK_DATE.jsonl into `out`. DATE and `date` are
+    the time when `results` was written. Returns the sentences to print. Raises BadFile."""
     ours = _files.parse(_files.read(results))
     date = os.stat(results).st_mtime
     if not isinstance(ours, dict) or not isinstance(ours.get("results"), dict) or "settings" not in ours:

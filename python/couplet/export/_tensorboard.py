@@ -17,10 +17,10 @@ from ..report import _files
 Json = Dict[str, Any]
 NAMES = ("metrics.jsonl", "metrics.jsonl.gz", "metrics.jsonl.zst")
 MOST_BYTES, MOST_LINE, MOST_CONFIG = 1 << 36, 1 << 28, 1 << 20
-BUCKETS = 30  # parts of a histogram
-SECONDS = 1.0  # between two looks at a run that trains
+BUCKETS = 30  # buckets of a histogram
+SECONDS = 1.0  # interval at which a run that trains is checked
 SILENT = ("schema", "step")
-OLD = (  # keys of schema 1, whose values stand under other names too
+OLD = (  # keys of schema 1, whose values have other names too
     "router_norm_sd",
     "gate_norm_sd",
     "home_top1",
@@ -37,7 +37,7 @@ def find_writer() -> Any:
     for name in ("torch.utils.tensorboard", "tensorboardX"):
         try:
             return importlib.import_module(name).SummaryWriter
-        except ImportError:  # PyTorch without TensorBoard too
+        except ImportError:  # also PyTorch without TensorBoard
             continue
     return None
 
@@ -46,7 +46,7 @@ def find_writer() -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether the value is a finite number that a float can hold."""
+    """Returns whether the value is a finite number that a float can hold."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -56,7 +56,7 @@ def indented(text: str) -> str:
 
 
 class Events:
-    """One event file; a number is finite, a tag as long as it comes."""
+    """One event file. Numbers must be finite; tags may have any length."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
@@ -121,7 +121,7 @@ def line_of(text: bytes) -> Optional[Json]:
 
 
 def span(line: Json, before: Any) -> float:
-    """Returns the seconds of the steps since the line before, which had so many tokens."""
+    """Returns the seconds of the steps since the line before, whose tokens are `before`."""
     counts: List[Any] = [line.get("tokens"), before]
     done = [float(one) if is_number(one) else 0.0 for one in counts]
     speed: Any = line.get("tokens_per_s")
@@ -155,15 +155,15 @@ def last_step(config: bytes) -> Optional[int]:
 
 
 def mark_of(run: pathlib.Path) -> str:
-    """Returns the ending of the names of event files that this run alone has."""
+    """Returns the ending of the names of event files that belong to this run only."""
     path = run.resolve()
     name = path.name.encode()[:120].decode(errors="ignore")
     return f".couplet-export.{name}.{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 def make_room(out: pathlib.Path, mark: str) -> None:
-    """Removes the event files of an earlier export of the same run. BadFile: there are others, which TensorBoard would show
-    as the same run."""
+    """Removes the event files of an earlier export of this run. Raises BadFile if others exist, which TensorBoard would
+    show as one run."""
     own = []
     for path in sorted(out.glob("*tfevents*")) if out.is_dir() else ():
         if not path.name.endswith(mark):
@@ -176,25 +176,25 @@ def make_room(out: pathlib.Path, mark: str) -> None:
         path.unlink()
 
 
-# ---- reading on ----
+# ---- reading a growing file ----
 
 
 class Follower:
-    """The whole lines of a file that grows, and is cut back where a run is resumed."""
+    """The whole lines of a growing file, which is cut back where a run is resumed."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self.seen: List[Tuple[int, bytes]] = []  # for every whole line: its step (-1: damaged), its hash
-        self.end, self.last = 0, b""  # where the last whole line ends, and what it is
+        self.end, self.last = 0, b""  # the end of the last whole line, and its bytes
 
     def whole_lines(self) -> Tuple[int, List[bytes]]:
-        """Returns (how many of the seen lines are surely the same, the whole lines after them)."""
+        """Returns (number of seen lines that are surely unchanged, the whole lines after them)."""
         most = min(MOST_BYTES, _files.available_bytes() // 4)
         blob = read(self.path, most, max(0, self.end - len(self.last)))
         same = len(self.seen)
         if self.last and not blob.startswith(self.last):
             blob, self.end, self.last, same = read(self.path, most), 0, b"", 0
-        lines = blob[len(self.last) :].split(b"\n")[:-1]  # text after the last line end is not whole yet
+        lines = blob[len(self.last) :].split(b"\n")[:-1]  # text after the last line end is not yet a whole line
         if lines:
             self.end += sum(len(line) + 1 for line in lines)
             self.last = lines[-1] + b"\n"
@@ -214,7 +214,8 @@ class Follower:
 
 
 def growing(path: pathlib.Path, follow: bool) -> Iterator[Tuple[Optional[int], List[Json], int]]:
-    """Yields Follower.read_new_lines, now and whenever the file changes; without `follow` once, with a cut last line."""
+    """Yields Follower.read_new_lines, now and whenever the file changes. Without `follow` it yields once, with a cut
+    last line."""
     if not follow:
         try:
             whole = b"".join(_files.pieces(path, min(MOST_BYTES, _files.available_bytes() // 4)))
@@ -230,7 +231,7 @@ def growing(path: pathlib.Path, follow: bool) -> Iterator[Tuple[Optional[int], L
     while True:
         try:
             found = os.stat(path)
-        except FileNotFoundError:  # between two names of a file that is replaced
+        except FileNotFoundError:  # a moment in which the file is being replaced
             found = None
         if found and (found.st_ino, found.st_size, found.st_mtime_ns) != state:
             state = (found.st_ino, found.st_size, found.st_mtime_ns)
@@ -252,7 +253,7 @@ class Export:
         self.damaged = 0
 
     def begin(self, seconds: float, purge: Optional[int]) -> None:
-        """Begins a new event file; `purge` makes events of other files from this step on void."""
+        """Begins a new event file. With `purge`, events of other files from this step on become void."""
         if self.events is None:
             make_room(self.out, self.mark)
             self.out.mkdir(parents=True, exist_ok=True)
@@ -263,7 +264,7 @@ class Export:
         self.events.text("config", text, global_step=max(0, purge or 0), walltime=seconds)
 
     def add_lines(self, void: Optional[int], lines: List[Json], now: float) -> None:
-        """Writes the events of `lines`. `now` is when the last one was written; tokens_per_s dates the others."""
+        """Writes the events of `lines`. `now` is the time of the last line; tokens_per_s dates the others."""
         if void is not None:
             self.told = [one for one in self.told if one[0] < void]
         tokens = [self.told[-1][1] if self.told else 0, *(line.get("tokens") for line in lines)]
@@ -279,7 +280,7 @@ class Export:
         self.events.writer.flush()
 
     def is_over(self) -> bool:
-        """Whether the last step is reached. A resumed run may have got more steps."""
+        """Returns whether the last step is reached. A resumed run may have received more steps."""
         self.config = read(self.run / "config.yaml", MOST_CONFIG)
         last = last_step(self.config)
         return last is not None and bool(self.told) and self.told[-1][0] >= last
@@ -290,7 +291,7 @@ class Export:
 
 
 def export(run: pathlib.Path, out: pathlib.Path, writer: Any, follow: bool) -> List[str]:
-    """Writes the event files; returns the sentences to print. BadFile."""
+    """Writes the event files; returns the sentences to print. Raises BadFile."""
     path = metrics_of(run)
     made = Export(run, out, writer)
     try:

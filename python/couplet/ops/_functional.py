@@ -293,7 +293,7 @@ def erc_loss(
         gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused. None or "none": it
             is the gate alone. A shape does not show whether a tensor is fused: without `gate_half` the up projection's
             rows would count as the gate's.
-        compute: dtype to which operands of products are rounded, "f32" or "bf16". Sums, norms, noise and hinges stay f32.
+        compute: dtype to which operands of products are rounded, "f32" or "bf16". Sums, norms, noise, hinges stay f32.
             Default: f32 on the CPU, the dtype of the matrices elsewhere.
 
     Returns:

@@ -1,1 +1,1 @@
-"""Not public. Files that the program wrote: how they are read, the charts drawn of them."""
+"""Not public. Reads the files that the program wrote, and draws their charts."""

@@ -1,4 +1,4 @@
-"""Charts with their numbers, as _resolve.py finds them in a report, as figures of matplotlib: lines, maps, points and boxes."""
+"""Charts as matplotlib figures: lines, maps, points and boxes. _resolve.py finds them with their numbers in a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Json = Dict[str, Any]  # an object of the file
 Kind = TypeVar("Kind")
 Floats = NDArray[np.float64]
-# Okabe and Ito (Color Universal Design, 2008), its yellow replaced by grey: the colours of the pages.
+# Okabe and Ito (Color Universal Design, 2008), with grey in place of yellow: the colours of the pages.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8a8a8a")
 INK, MUTED, AXIS, GRID, NONE, NO_VALUE = "#1c1e21", "#5a6068", "#80868f", "#e6e8eb", "#9aa0a8", "#d9dce0"
 WIDTH, HEIGHT = 5.4, 3.5  # inches
@@ -58,7 +58,7 @@ STYLE: Json = {
 
 
 class CannotDraw(Exception):
-    """A sentence that names the fault of the input."""
+    """A fault of the input, as a sentence that names it."""
 
 
 # ---- values ----
@@ -100,13 +100,14 @@ def same_length(arrays: Dict[str, Any], where: str) -> None:
 
 
 def ramp(share: Any) -> Any:
-    """Returns Viridis without its end that is near white."""
+    """Returns the colour at `share` of Viridis, without its end that is near white."""
     share = share if isinstance(share, (int, float)) else 0
     return matplotlib.colormaps["viridis"](0.85 * min(max(share, 0), 1))
 
 
 def palette(groups: List[int]) -> Dict[int, Any]:
-    """The colour of each group: one of COLOURS, or one of the ramp if there are more; below 0 it is grey."""
+    """Returns the colour of each group: one of COLOURS, or one of the ramp if there are more groups. Groups below 0 are
+    grey."""
     classes = sorted({group for group in groups if group >= 0})
     if all(group < len(COLOURS) for group in classes):
         chosen = {group: COLOURS[group] for group in classes}
@@ -144,7 +145,7 @@ def plain(value: float, _place: Any = None) -> str:
 
 
 def set_log_scale(axes: Axes, name: str, axis: Json, values: Floats) -> None:
-    """A logarithmic axis; where 0 occurs or must be shown, 0 lies one step below the smallest power of ten."""
+    """Makes the axis logarithmic. If 0 occurs or must be shown, 0 lies one step below the smallest power of ten."""
     set_scale, at = getattr(axes, f"set_{name}scale"), getattr(axes, f"{name}axis")
     positive = values[values > 0]
     if not positive.size:
@@ -159,14 +160,14 @@ def set_log_scale(axes: Axes, name: str, axis: Json, values: Floats) -> None:
         getattr(axes, f"set_{name}lim")(-0.08 * low, high * 1.4)
     else:
         set_scale("log")
-        if positive.max() < 30 * positive.min():  # few powers of ten would be marked
+        if positive.max() < 30 * positive.min():  # few powers of ten would be labelled
             at.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         at.set_minor_formatter(ticker.NullFormatter())
     at.set_major_formatter(ticker.FuncFormatter(plain))
 
 
 def set_places(axes: Axes, name: str, names: List[Any], most: int) -> None:
-    """An axis of the places 0, 1, ... with as many of their names as fit."""
+    """Sets an axis of the places 0, 1, ... with as many of their names as fit."""
     names = [text(one, 24) for one in names]
     every = max(1, -(-len(names) // most))
     turned = name == "x" and sum(map(len, names[::every])) > 80
@@ -175,7 +176,7 @@ def set_places(axes: Axes, name: str, names: List[Any], most: int) -> None:
 
 
 def set_axis(axes: Axes, name: str, axis: Any, values: Floats) -> None:
-    """Label, scale, range and ticks of axis `name` ("x" or "y") that shows `values`."""
+    """Sets label, scale, range and ticks of axis `name` ("x" or "y"), which shows `values`."""
     axis = axis if isinstance(axis, dict) else {}
     getattr(axes, f"set_{name}label")("\n".join(textwrap.wrap(axis_label(axis), 40 if name == "y" else 70)))
     if isinstance(axis.get("names"), list):
@@ -209,7 +210,7 @@ def new_figure(chart: Json, width: float = WIDTH, height: float = HEIGHT) -> Tup
 
 
 def set_head(figure: Figure, chart: Json, entries: List[Tuple[Any, str]]) -> None:
-    """The title, and below it the legend in as many columns as fit; both above the axes."""
+    """Sets the title, and below it the legend in as many columns as fit; both are above the axes."""
     title = "\n".join(textwrap.wrap(text(chart.get("title")), int(figure.get_figwidth() * 10)))
     bold: Json = {"weight": "bold", "size": 10}
     entries = [(handle, name if not name.startswith("_") else f" {name}") for handle, name in entries if name]
@@ -237,7 +238,8 @@ def set_head(figure: Figure, chart: Json, entries: List[Tuple[Any, str]]) -> Non
 
 
 def line_style(one: Json, repeats: int) -> Any:
-    """repeats: how many series of the same points are drawn below, which show in the gaps of this one."""
+    """Returns the line style. repeats: number of series of equal points drawn below, which show in the gaps of this
+    series."""
     if one.get("style") == "dots":
         return "none"
     if one.get("style") == "dashed":
@@ -246,7 +248,7 @@ def line_style(one: Json, repeats: int) -> Any:
 
 
 def read_series(chart: Json) -> List[Json]:
-    """The entries of `series` with arrays in place of lists."""
+    """Returns the entries of `series` with arrays in place of lists."""
     found: List[Json] = []
     for i, one in enumerate(member(chart, "series", list, "it")):
         where = f"series {i}"
@@ -311,7 +313,7 @@ def draw_line(axes: Axes, one: Json, colour: Any, repeats: int) -> Optional[Unio
 
 
 def legend_of_lines(drawn: List[Tuple[Json, Any]]) -> List[Tuple[Any, str]]:
-    """The series that have a name; of many on the ramp only the first and the last."""
+    """Returns the legend of the series that have a name; with many on the ramp, only of the first and the last."""
     named = [(one, handle) for one, handle in drawn if handle and one.get("name")]
     on_ramp = [one for one, _ in named if one.get("group") is None and "share" in one]
     if len(on_ramp) > MOST_NAMES:
@@ -349,7 +351,7 @@ def draw_lines(chart: Json) -> Figure:
 
 
 def draw_map(chart: Json) -> Figure:
-    """A matrix, `cells`; `colours` are the numbers of the first and the last colour."""
+    """Draws a matrix, `cells`. `colours` are the numbers of the first and the last colour."""
     values = np.array(chart["cells"], dtype=float)
     rows, columns = values.shape
     is_square = 0.5 <= rows / columns <= 2
@@ -357,7 +359,7 @@ def draw_map(chart: Json) -> Figure:
     colours = matplotlib.colormaps["RdBu_r" if chart.get("diverging") else "viridis"].with_extremes(bad=NO_VALUE)
     low, high = chart["colours"]
     scale = matplotlib.colors.LogNorm(low, high) if chart["log"] else matplotlib.colors.Normalize(low, high)
-    repeat = max(1, 1200 // max(rows, columns))  # viewers blur an image that they enlarge
+    repeat = max(1, 1200 // max(rows, columns))  # viewers blur a small image
     cells = np.kron(np.clip(values, low, high), np.ones((repeat, repeat)))
     image = axes.imshow(
         cells,
@@ -378,7 +380,7 @@ def draw_map(chart: Json) -> Figure:
     bar.outline.set_visible(False)
     if chart["log"]:
         bar.ax.yaxis.set_major_formatter(ticker.FuncFormatter(plain))
-        if high < 300 * low:  # powers of ten alone would be few
+        if high < 300 * low:  # powers of ten alone would be few labels
             bar.ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         bar.ax.yaxis.set_minor_formatter(ticker.NullFormatter())
     set_head(figure, chart, [])
@@ -389,7 +391,7 @@ def draw_map(chart: Json) -> Figure:
 
 
 def draw_points(chart: Json) -> Figure:
-    """Points in two dimensions without axes, a colour a group: t-SNE."""
+    """Draws points in two dimensions without axes, with a colour for each group: t-SNE."""
     x, y, keys = (np.array(chart["points"][name]) for name in ("x", "y", "group"))
     figure, axes = new_figure(chart, 4.4, 4.8)
     colours, entries = palette(keys.tolist()), []
@@ -440,7 +442,7 @@ def draw_box(axes: Axes, box: Json, at: float, width: float, colour: Any) -> Non
 
 
 def draw_boxes(chart: Json) -> Figure:
-    """Boxes between quartiles, whiskers from 5 % to 95 %; the groups of a place stand side by side."""
+    """Draws boxes between quartiles, with whiskers from 5 % to 95 %. The groups of a place stand side by side."""
     boxes = member(chart, "boxes", list, "it")
     if not all(isinstance(box, dict) for box in boxes):
         raise CannotDraw("boxes must be objects")

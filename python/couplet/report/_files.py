@@ -1,6 +1,6 @@
-"""Files that may come from anybody: read once and within bounds; and the text that comes from them, on a terminal.
+"""Files from untrusted sources, which are read once and within bounds, and the display of their text on a terminal.
 
-The rules are those of the C program (docs/security.md). Needs neither PyTorch nor the C library."""
+The rules are those of the C program (docs/security.md). This file needs neither PyTorch nor the C library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO, Any, Iterator, Optional, TextIO, Union, cast
 
 Path = Union[str, "os.PathLike[str]"]
 LARGEST_TEXT = 256 << 20  # bytes of a JSON file
-# Control characters but the tab, those that turn the direction of text, and bytes that are no UTF-8.
+# Control characters except the tab, characters that turn the direction of text, and bytes that are not UTF-8.
 _UNSAFE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -24,8 +24,8 @@ class BadFile(Exception):
     """A fault of a file, as a sentence that does not repeat its name."""
 
 
-# The two versions of control groups: their folder, their name in /proc/self/cgroup, the files with the limit
-# and the use of memory, the line of memory.stat with the part that the kernel can take back.
+# The two versions of control groups: their folder, their name in /proc/self/cgroup, the files with the limit and the
+# use of memory, the line of memory.stat with the part that the kernel can reclaim.
 _GROUPS = (
     ("sys/fs/cgroup", "", "memory.max", "memory.current", "inactive_file"),
     ("sys/fs/cgroup/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -33,7 +33,7 @@ _GROUPS = (
 
 
 def _match(path: pathlib.Path, pattern: str) -> str:
-    """Returns the match of the pattern's group in a file; "" where nothing matches or the file does not exist."""
+    """Returns the match of the pattern's group in a file, or "" if nothing matches or the file does not exist."""
     try:
         found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.M)
     except OSError:
@@ -42,8 +42,8 @@ def _match(path: pathlib.Path, pattern: str) -> str:
 
 
 def available_bytes(system: str = "/") -> int:
-    """The memory that may still be taken, of the machine and of the control groups (of containers and batch jobs) that
-    this process is in; of a system that does not say it, 8 GiB. `system`: the folder that holds proc and sys."""
+    """Returns the bytes of memory that are available, of the machine and of this process's control groups (containers,
+    batch jobs); 8 GiB if the system does not report them. `system`: the folder that holds proc and sys."""
     root = pathlib.Path(system)
     left = int(_match(root / "proc/meminfo", r"^MemAvailable: *(\d+) kB$") or 8 << 20) << 10
     for folder, name, limit, used, cached in _GROUPS:
@@ -56,7 +56,7 @@ def available_bytes(system: str = "/") -> int:
 
 
 def _open(path: Path) -> "IO[bytes]":
-    """Opens a regular file. BadFile: it is not regular, or cannot be read."""
+    """Opens a regular file. Raises BadFile if it is not regular, or cannot be read."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
@@ -76,13 +76,13 @@ def _too_large(size: int, largest: int) -> BadFile:
 
 
 def largest_json() -> int:
-    """Bytes of a text that may be parsed as JSON, whose values take up to 32 times as much."""
+    """Returns the largest number of bytes of a text to parse as JSON, whose values take up to 32 times that number."""
     return min(LARGEST_TEXT, available_bytes() // 32)
 
 
 def read(path: Path, largest: Optional[int] = None, start: int = 0) -> bytes:
-    """The bytes of a regular file from `start` on, at most `largest`, by default largest_json(). BadFile: it is none, is larger,
-    or cannot be read."""
+    """Returns the bytes of a regular file from `start` on, at most `largest`, by default largest_json(). Raises BadFile
+    if the file is not regular, is larger, or cannot be read."""
     largest = largest_json() if largest is None else largest
     with _open(path) as file:
         try:
@@ -114,8 +114,8 @@ def _unpacked(file: "IO[bytes]", name: str) -> "IO[bytes]":
 
 
 def pieces(path: Path, largest: int) -> "Iterator[bytes]":
-    """The content of a regular file, which is unpacked if its name ends in .gz or .zst. BadFile: it is none, cannot be read to
-    its end, or is larger; what comes before has been given."""
+    """Yields the content of a regular file, decompressed if its name ends in .gz or .zst. Raises BadFile if the file is
+    not regular, cannot be read to its end, or is larger; the content before the fault was then yielded."""
     name = os.fsdecode(path)
     with _open(path) as file:
         size, packed = os.fstat(file.fileno()).st_size, name.endswith((".gz", ".zst"))
@@ -142,7 +142,7 @@ def pieces(path: Path, largest: int) -> "Iterator[bytes]":
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file as a whole, or not at all. OSError, with the name of the file."""
+    """Writes a file as a whole, or not at all. Raises OSError with the name of the file."""
     handle, name = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path) or ".")
     try:
         with open(handle, "wb") as file:
@@ -160,7 +160,7 @@ def write(path: Path, text: str) -> None:
 
 
 def parse(text: Union[str, bytes]) -> Any:
-    """Returns the value of a JSON text. BadFile: it is not JSON, or is nested too deeply."""
+    """Returns the value of a JSON text. Raises BadFile if the text is not JSON, or is nested too deeply."""
     try:
         return json.loads(text)
     except UnicodeDecodeError:
@@ -169,7 +169,7 @@ def parse(text: Union[str, bytes]) -> Any:
         raise BadFile("not enough memory") from None
     except RecursionError:
         raise BadFile("its JSON is nested too deeply") from None
-    except ValueError as error:  # JSONDecodeError, and numbers of too many digits
+    except ValueError as error:  # JSONDecodeError, and numbers with too many digits
         raise BadFile(f"it is not JSON: {error}") from None
 
 
@@ -179,13 +179,13 @@ def _shown(match: "re.Match[str]") -> str:
 
 
 def shown(text: str) -> str:
-    """The text with escapes in place of what would steer a terminal: \\xNN, or \\u{N} above 0x7f."""
+    """Returns the text with escapes in place of characters that steer a terminal: \\xNN, or \\u{N} above 0x7f."""
     return _UNSAFE.sub(_shown, text)
 
 
 def print_lines(*lines: str, file: Optional[TextIO] = None) -> None:
     """Prints lines that may hold text from a file, by default to standard output, if it is open. Characters that its
-    encoding lacks are escaped. OSError: standard output cannot be written; then it is not tried again."""
+    encoding lacks are escaped. Raises OSError if standard output cannot be written, and does not try again."""
     file = file or sys.stdout
     if file is None:
         return
@@ -218,8 +218,8 @@ def first_line(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Returns the reason why a file could not be used, as a sentence; also of an unexpected error."""
-    if isinstance(error, MemoryError) or "can't allocate memory" in first_line(error):  # the latter is PyTorch's
+    """Returns the reason why a file could not be used, as a sentence, also for an unexpected error."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in first_line(error):  # PyTorch's text
         return "not enough memory"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

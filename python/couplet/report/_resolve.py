@@ -1,5 +1,5 @@
 """The charts of a report with their numbers, from the JSON that the program writes and the list of charts
-`assets/charts.json`. The page's script (assets/view.js) does the same; docs/formats.md, "Pages", has the rows."""
+`assets/charts.json`. The page's script (assets/view.js) has the same rules; docs/formats.md, "Pages", has the rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 Json = Dict[str, Any]
 Values = List[Optional[float]]
-LINES, MARKED, WIDE = 8, 80, 30  # colours; points of a curve with marks; ends of an axis that is logarithmic
-CELLS = 100_000  # most cells of maps from which the ends of the colours are taken
+LINES, MARKED, WIDE = 8, 80, 30  # colours; points of a curve with marks; ratio of ends of a logarithmic axis
+CELLS = 100_000  # largest number of map cells from which the ends of the colours are computed
 
 
 class BadReport(Exception):
-    """A sentence that names the fault of a report."""
+    """A fault of a report, as a sentence that names it."""
 
 
 class Item(NamedTuple):
-    """One of the things that a chart shows side by side: a checkpoint, or a whole report."""
+    """One part of a chart that is shown beside others: a checkpoint, or a whole report."""
 
     at: Json
     name: str
 
 
 class Element(NamedTuple):
-    """One of the things that a chart shows one by one: a layer, a group of runs, a task."""
+    """One element of a chart: a layer, a group of runs, a task."""
 
     item: Item
     at: Any
@@ -52,7 +52,8 @@ def is_number(value: Any) -> bool:
 
 
 def member(value: Any, names: List[str], place: int = 0, panel: str = "") -> Any:
-    """The member at a path: "@" is the alpha that is shown, "*" every element, "#" the element's place, "$" its panel."""
+    """Returns the member at a path: "@" is the alpha that is shown, "*" every element, "#" the element's place, "$" its
+    panel."""
     for k, name in enumerate(names):
         if name == "*":
             inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
@@ -72,12 +73,12 @@ def member(value: Any, names: List[str], place: int = 0, panel: str = "") -> Any
 
 
 def read(e: Element, key: str) -> Any:
-    """A key begins at the element, behind "/" at its item."""
+    """Returns the member of a key. A key begins at the element, or after "/" at its item."""
     return member(e.item.at if key[:1] == "/" else e.at, key.lstrip("/").split("."), e.place, e.panel)
 
 
 def text_of(text: Any, item: Item) -> Any:
-    """Returns a text, or behind "/" the member of the report that holds it."""
+    """Returns the text, or for a text "/PATH" the member of the report at PATH."""
     return member(item.at, text[1:].split(".")) if str(text)[:1] == "/" else text
 
 
@@ -92,7 +93,7 @@ def value_of(e: Element, of: Json) -> Optional[float]:
 
 
 def run_name(path: str) -> str:
-    """The last part of a path, and the one before it for a checkpoint that is named by its step."""
+    """Returns the last part of a path. For a checkpoint that is named by its step, the part before it is included."""
     parts = path.rstrip("/").split("/")
     return "/".join(parts[-2:] if re.fullmatch(r"step-\d+", parts[-1]) else parts[-1:])
 
@@ -196,7 +197,8 @@ def line_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def line_chart(chart: Json, items: List[Item], rows: List[List[Element]], lines: List[Json], only: Any) -> Json:
-    """Returns a chart of lines. One item: a colour a line; several: a colour an item. `only`: a line and its dashed ones."""
+    """Returns a chart of lines. With one item each line has a colour, with several each item. `only`: a line and its
+    dashed lines."""
     places, several, series = places_of(rows), len(items) > 1, []
     head = only or next(of for of in lines if not of.get("dashed"))
     shown = sorted(lines, key=lambda of: bool(of["colour"] < 0))
@@ -229,8 +231,8 @@ def rules_of(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def curve_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
-    """A curve an element: over the array `at`, or over the names of an object of numbers. The colours of "groups" are those
-    of the report's groups."""
+    """Returns a curve for each element: over the array `at`, or over the names of an object of numbers. The colours of
+    "groups" are those of the report's groups."""
     series = []
     for v, item in enumerate(items):
         rows = elements_of(item, chart.get("each", "layers"), panel)
@@ -256,7 +258,7 @@ def curve_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
 
 
 def curve_at(chart: Json, of: Json, e: Element) -> Optional[Json]:
-    """x, y, the ends of a band, and whether every point is marked."""
+    """Returns x, y, the ends of a band, and whether every point is marked."""
     values = read(e, of["key"])
     if isinstance(values, dict) and "at" not in chart:
         keys: List[Any] = sorted(values, key=float)
@@ -310,7 +312,8 @@ def dot_charts(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def point_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
-    """A point an element at the number `at`, a line through the means of those that share one, and a level of those without."""
+    """Returns a point for each element at the number `at`, a line through the means of elements that share a number,
+    and a level for elements without one."""
     rows = [e for item in items for e in elements_of(item, chart.get("each", "layers"), panel)]
     known = [(value_of(e, {"key": chart["at"]}), y) for e in rows if (y := value_of(e, chart)) is not None]
     points = [(x, y) for x, y in known if x is not None]
@@ -330,11 +333,12 @@ def point_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
     return [{**chart, "kind": "lines", "panel": panel, "x": axis, "series": series}]
 
 
-# ---- matrices: rows of numbers, None where there is none ----
+# ---- matrices: rows of numbers or None ----
 
 
 def matrix_of(value: Any) -> List[Values]:
-    """Packed (docs/formats.md, "Pages"), or rows of numbers, of which one may be null."""
+    """Returns the rows of a matrix, which is packed (docs/formats.md, "Pages"), or a list of rows of numbers, each of
+    which may be null."""
     if isinstance(value, list):
         if not all(row is None or isinstance(row, list) for row in value):
             raise BadReport("has a matrix whose rows are no lists")
@@ -367,7 +371,7 @@ def over(v: Optional[float], divisor: float) -> Optional[float]:
 
 
 def by_diagonal(cells: List[Values]) -> Any:
-    """M over its mean diagonal (over its mean if that is 0); rows and columns by falling diagonal."""
+    """Returns M over its mean diagonal (over its mean if that is 0), with rows and columns by falling diagonal."""
     diagonal = [row[i] or 0.0 for i, row in enumerate(cells)]
     scale = mean_of(diagonal) or mean_of([v for row in cells for v in row]) or 1.0
     order = sorted(range(len(cells)), key=lambda i: (-diagonal[i], i))
@@ -379,7 +383,7 @@ def by_rows(cells: List[Values]) -> Any:
 
 
 def by_independence(cells: List[Values]) -> Any:
-    """Tokens of both experts over what independence gives, of the same number of pairs."""
+    """Returns the tokens of both experts over their number under independence with the same number of pairs."""
     t = [[v or 0.0 for v in row] for row in cells]
     below = [(i, j) for i in range(len(t)) for j in range(i)]
     products = sum(t[i][i] * t[j][j] for i, j in below)
@@ -404,12 +408,12 @@ SCALED: Dict[str, Callable[[List[Values]], Any]] = {
 
 
 def plain(name: str) -> str:
-    """Returns the letters, digits and - of a name."""
+    """Returns the name with - in place of all but letters and digits."""
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
 def map_charts(chart: Json, items: List[Item]) -> List[Json]:
-    """Returns a chart for each matrix; all of them have the colours of one scale."""
+    """Returns a chart for each matrix. All charts share one scale of colours."""
     made = []
     for item in items:
         for e in elements_of(item, chart.get("each", "layers")):
@@ -452,7 +456,7 @@ def colours_of(maps: List[List[Values]]) -> List[float]:
 
 
 def panelled(form: Callable[[Json, List[Item], str], List[Json]]) -> Callable[[Json, List[Item]], List[Json]]:
-    """Returns the same chart once for each name of the array `panels`."""
+    """Returns a function that makes the chart once for each name of the array `panels`."""
 
     def charts(chart: Json, items: List[Item]) -> List[Json]:
         panels = member(items[0].at, chart["panels"].split(".")) if "panels" in chart else [""]

@@ -16,13 +16,13 @@ MOST_EXPERTS = 64
 
 
 def rows_of(path: _files.Path) -> Any:
-    """Returns the records of a file: layer, expert, row [d]. BadFile."""
+    """Returns the records of a file: layer, expert, row [d]. Raises BadFile."""
     blob = _files.read(path, min(1 << 30, _files.available_bytes() // 4))
     try:
         records = np.load(io.BytesIO(blob), allow_pickle=False)
     except MemoryError:
         raise _files.BadFile("not enough memory") from None
-    except Exception as error:  # numpy's reader of heads evaluates them, and fails in many ways
+    except Exception as error:  # numpy evaluates the head, which fails in many ways
         raise _files.BadFile(f"it is no file of numpy: {_files.first_line(error)}") from None
     names = getattr(getattr(records, "dtype", None), "names", None)
     if names != ("layer", "expert", "row") or records.ndim != 1 or records["row"].ndim != 2:
@@ -37,8 +37,8 @@ def rows_of(path: _files.Path) -> Any:
 
 
 def chart_of(path: _files.Path, perplexity: float = 30, seed: int = 1) -> Json:
-    """The chart of a file; at most (rows - 1) / 3 is used of `perplexity`. It begins with the first two principal
-    components. BadFile."""
+    """Returns the chart of a file. `perplexity` is limited to (rows - 1) / 3. The iteration begins with the first two
+    principal components. Raises BadFile."""
     records = rows_of(path)
     used = min(perplexity, (len(records) - 1) / 3)
     tsne = TSNE(perplexity=used, init="pca", learning_rate="auto", random_state=seed)

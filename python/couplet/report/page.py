@@ -1,5 +1,5 @@
-"""A report as one self-contained HTML page: the template of assets/ with the report's JSON inside. The program writes its
-pages in the same way (src/report/view.c)."""
+"""A report as one self-contained HTML page: the template of assets/ with the report's JSON inside. The program writes
+its pages in this way too (src/report/view.c)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 def embedded(text: str) -> str:
-    """Returns JSON that cannot end the element which holds it."""
+    """Returns the JSON without characters that could end its element."""
     return text.replace("<", "\\u003c")
 
 
 def cell(tag: str, value: str) -> str:
-    """As cpl_markup_text of src/report: what is no character, and control characters, are U+FFFD."""
+    """Returns a table cell as cpl_markup_text of src/report writes it: invalid and control characters become U+FFFD."""
     return f"<{tag}>{html.escape(_NO_TEXT.sub(chr(0xFFFD), value))}</{tag}>\n"
 
 
 def without_scripts(
     title: str, sentences: Sequence[str], headings: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """Returns the text for readers whose scripts are switched off: the sentences, and a table of the main figures."""
+    """Returns the text for readers without scripts: the sentences, and a table of the main figures."""
     note = "Charts and further tables are drawn by the page's own script, which is switched off."
     head = "".join(cell("th", name) for name in headings)
     body = "".join(f"<tr>{cell('th', row[0])}{''.join(cell('td', one) for one in row[1:])}</tr>\n" for row in rows)
@@ -43,9 +43,9 @@ def page(
     headings: Sequence[str] = (),
     rows: Sequence[Sequence[str]] = (),
 ) -> str:
-    """The page of a report. kind: "compare", ... (`of` in assets/charts.json); report: what --json writes, no number of
-    which may be NaN or infinite (ValueError); made: program, command, date, sources (docs/formats.md, "Pages"). Sentences,
-    headings and rows of text are shown without scripts."""
+    """Returns the page of a report. kind: "compare", ... (`of` in assets/charts.json). report: the object that --json
+    writes, without NaN or infinite numbers (ValueError). made: program, command, date, sources (docs/formats.md,
+    "Pages"). Sentences, headings and rows of text are shown without scripts."""
     data = {"kind": kind, "title": title, **({"made": made} if made else {}), "report": report}
     parts: Dict[str, str] = {
         "title": html.escape(title),
@@ -55,4 +55,4 @@ def page(
     }
     pieces: List[str] = re.split(r"\{\{(.*?)\}\}", asset("view.html"))
     pieces[1::2] = [parts[name] if name in parts else asset(name) for name in pieces[1::2]]
-    return re.sub("[\ud800-\udfff]", "\ufffd", "".join(pieces))  # bytes of names that are no UTF-8
+    return re.sub("[\ud800-\udfff]", "\ufffd", "".join(pieces))  # bytes of names that are not UTF-8

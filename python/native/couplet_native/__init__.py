@@ -8,7 +8,8 @@ _HERE = pathlib.Path(__file__).resolve().parent
 
 
 def _inside(*names: str) -> pathlib.Path:
-    """The file of the package; an editable installation has it in another folder than this file."""
+    """Returns the path of a file of the package, which an editable installation has in another folder than this
+    file."""
     import couplet_native
 
     folders = [_HERE, *(pathlib.Path(path) for path in couplet_native.__path__)]
@@ -18,12 +19,12 @@ def _inside(*names: str) -> pathlib.Path:
 
 
 def library() -> pathlib.Path:
-    """The shared library with the functions of couplet.h."""
+    """Returns the shared library with the functions of couplet.h."""
     return _inside("libcouplet_python.so")
 
 
 def program() -> pathlib.Path:
-    """The program `couplet`."""
+    """Returns the program `couplet`."""
     return _inside("bin", "couplet")
 
 
