@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_commits.py: holds the subjects of commits, from the one that added this file on, against CONTRIBUTING.md.
+"""check_commits.py: checks the subjects of commits, from the first commit with this file on.
 
-A subject has at most 72 characters and names one change: a semicolon in it joins two."""
+CONTRIBUTING.md limits a subject to 72 characters and one change. A semicolon in it joins two."""
 
 import subprocess
 import sys

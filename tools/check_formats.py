@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""docs/formats.md names every member of the JSON the program writes, and none that it does not write.
+"""Checks that docs/formats.md names every member of the JSON the program writes, and no other member.
 
-Of the source: the string literals that look like a member's name in the functions that write it. Of
-the page: the names in the first column of the tables below one heading."""
+From the source it takes the string literals that look like a member's name in the functions that write it. From
+the page it takes the names in the first column of the tables below one heading."""
 
 import json
 import pathlib
@@ -12,8 +12,8 @@ import sys
 WORD = r'"([A-Za-z][A-Za-z0-9_]*)"'
 PAGE = pathlib.Path("docs/formats.md").read_text()
 
-# Rows of members: heading of the page, sources, where their writing begins, patterns of a name, and
-# literals that are values.
+# Rows of members: heading of the page, sources, beginning of the writing functions, patterns of a name, and literals
+# that are values.
 WRITTEN = [
     ("Metrics: metrics.jsonl", "src/train/metrics.c", "", [WORD], set()),
     (
@@ -70,7 +70,7 @@ WRITTEN = [
         },
     ),
 ]
-TABLES = [  # the same of a table behind a line that begins with `name`
+TABLES = [  # rows for a table after a line that begins with `name`
     (
         "state.json",
         ["src/train/trainer.c", "src/store/checkpoint.c"],
@@ -105,7 +105,7 @@ def compare(where, source, written, told):
     return wrong if written else [f"{source}: no member found; this check looks for the wrong thing"]
 
 
-# Names that come from lists: every auxiliary loss, and the same of each layer.
+# Names that come from lists: every auxiliary loss, in total and by layer.
 LOSSES = re.findall(r"^CPL_LOSS\(\w+, (\w+),", pathlib.Path("src/model/aux_losses.def").read_text(), re.M)
 ROWS = re.findall(
     r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M
@@ -114,12 +114,13 @@ FIGURES = [(name, old) for name, old, _ in ROWS]
 CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
-# The members of the rows that stand for several.
+# The members of rows that stand for several members.
 MEMBERS = {"ESTIMATE": "estimate standard_error", "SIGNS": "negative tokens ids experts all above below size"}
 
 
 def columns(list_file, of):
-    """The names in the paths of members of the rows whose names match `of`. A bound has a member for an infinite one too."""
+    """Returns the names in the paths of members of the rows whose names match `of`. A bound also has a member for an
+    infinite value."""
     row = rf'^CPL_(COLUMN|ESTIMATE|SIGNS)\({of}, "([\w.]+)",\s+[\w>-]+(?:,\s+(\w+),)?'
     rows = re.findall(row, pathlib.Path(list_file).read_text(), re.M)
     names = {name for _, path, _ in rows for name in path.split(".") if name}
@@ -156,7 +157,7 @@ for name, sources, patterns in TABLES:
 
 
 def keys_of(value):
-    """The names of all members inside."""
+    """Returns the names of all members inside the value."""
     inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     return set(value if isinstance(value, dict) else ()).union(*map(keys_of, inside))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_hardening.py FILE...: reads from each program or library whether it was built with the options of
-cmake/hardening.cmake; exit code 1 and a line for each that is missing."""
+"""check_hardening.py FILE...: checks that each program or library was built with the options of cmake/hardening.cmake.
+Exit code 1, with a line for each missing option."""
 
 import pathlib
 import re
@@ -28,7 +28,7 @@ def missing(file):
     if "X86-64" in head:
         has["marked targets of jumps (-fcf-protection)"] = (
             pathlib.Path(file).read_bytes().count(ENDBR64) > 5
-        )  # else the linker's own
+        )  # otherwise the linker's own
     return [what for what, there in has.items() if not there]
 
 

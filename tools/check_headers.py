@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every header compiles alone, twice in a row, as C11 with the first compiler found; those of include/
+"""Checks that every header compiles alone, twice in a row, as C11 with the first compiler found; headers of include/
 as C++17 too."""
 
 import concurrent.futures

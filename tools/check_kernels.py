@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""check_kernels.py NVCC WORD...: runs nvcc, and fails where a kernel is not what it was written to be:
+"""check_kernels.py NVCC WORD...: runs nvcc, and fails if a kernel breaks a rule:
 
-- registers and shared memory hold it: no spills, no stack in local memory, but for those in STACK;
-- a block of it fits into a processor: registers times threads are at most 65,536;
-- it multiplies by tensor cores (mma.sync in its PTX) if its name is in CORES, and else does not.
+- Registers and shared memory hold it: no spills, no stack in local memory, except the kernels in STACK.
+- One of its blocks fits into a processor: registers times threads are at most 65,536.
+- It multiplies by tensor cores (mma.sync in its PTX) exactly if its name is in CORES.
 
-`make cuda` compiles by it with CONFIGURE=-DCOUPLET_CHECK_KERNELS=ON (cmake/cuda.cmake)."""
+`make cuda` compiles with it under CONFIGURE=-DCOUPLET_CHECK_KERNELS=ON (cmake/cuda.cmake)."""
 
 import pathlib
 import re
@@ -14,13 +14,13 @@ import sys
 import tempfile
 
 CORES = re.compile(r"attention_(backward_)?cores|grouped_bf16")
-STACK = re.compile(r"rope_table")  # the cosine of a large double
+STACK = re.compile(r"rope_table")  # kernel that computes the cosine of a large double
 REGISTERS, UNIT = 65536, 8  # registers of a processor; a thread gets a multiple of UNIT
 ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(", re.M)
 
 
 def kernels_of(ptx):
-    """Name -> (threads of a block at most, whether it uses tensor cores)."""
+    """Returns name -> (most threads of a block, whether the kernel uses tensor cores)."""
     parts = ENTRY.split(ptx)[1:]
     found = {}
     for name, body in zip(parts[::2], parts[1::2]):
@@ -43,7 +43,7 @@ def check_cores(kernels):
 
 
 def check_room(log, kernels):
-    """`log`: what ptxas says with -v."""
+    """Checks registers and spills. `log` is the output of ptxas -v."""
     wrong, name = [], None
     for line in log.splitlines():
         if entry := re.search(r"Compiling entry function '(\w+)' for '(\w+)'", line):

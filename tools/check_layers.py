@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""The walls of src/. A file includes, calls and reads what is in its own room, in rooms above it in
-the table of src/README.md, and in the public headers. The rooms of two different wings do not see each other, except as
-SEES says. The rooms of PURE open and read no file: they call functions of base alone. No two files call each other in a
-circle. No type is defined twice. An external name is
-cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. No room holds more than 30 files; nor does a folder
-of tests, Python, pages or tools, where cases and golden data do not count. An internal.h is
-included by its own room alone. Numbers of a backend and arrays of the host are kept apart (host_memory.py). No file reads
-a report or draws (report_readers.py).
+"""Checks the layers of src/. A file includes, calls and reads only its own room, rooms above it in the table of
+src/README.md, and the public headers. The rooms of two different wings do not use each other, except as SEES permits.
+The rooms of PURE open and read no file: they call functions of base alone. No two files call each other in a circle.
+No type is defined twice. An external name is cpl_<thing>_<verb>: <thing> is a type, or a file or room of the map. A
+room has at most 30 files, as has a folder of tests, Python, pages or tools, where cases and golden data do not count.
+Only its own room includes an internal.h. Numbers of a backend and arrays of the host are kept apart (host_memory.py).
+No file reads a report or draws (report_readers.py).
 
-usage: check_layers.py [BUILD]    BUILD: a folder in which all of the project was built; the symbols of
-                                  its object files are checked. Default: the newest of build/*."""
+usage: check_layers.py [BUILD]    BUILD: a folder with a build of the whole project, whose object files' symbols
+                                  are checked. Default: the newest of build/*."""
 
 import collections
 import pathlib
@@ -45,7 +44,7 @@ def may_use(a, b):
     return wings[0] == wings[1] or not set(wings) <= set(WINGS) or (a, b) in SEES
 
 
-# ---- what is included ----
+# ---- included files ----
 for f in files:
     for number, line in enumerate(text[f].splitlines(), 1):
         hit = re.match(r"\s*#\s*include\s*(.)([\w/.+-]*)", line)
@@ -91,7 +90,7 @@ bad += [f"{name} is defined in {', '.join(sorted(where))}" for name, where in ty
 
 # ---- symbols of the object files ----
 def objects():
-    """(source without its ending, object file) of the newest build."""
+    """Yields (source without its ending, object file) for the newest build."""
     builds = [pathlib.Path(sys.argv[1])] if len(sys.argv) > 1 else pathlib.Path("build").glob("*")
     found = [sorted(b.glob("CMakeFiles/*.dir/src/**/*.o")) for b in builds]
     newest = max(found, default=[], key=lambda f: max((o.stat().st_mtime for o in f), default=0))
@@ -106,8 +105,8 @@ def lines_of(*command):
 
 
 defined = {}  # external symbol -> source
-uses = collections.defaultdict(set)  # source -> symbols that its code or data refers to
-calls = collections.defaultdict(set)  # those that its code refers to
+uses = collections.defaultdict(set)  # source -> symbols to which its code or data refers
+calls = collections.defaultdict(set)  # source -> symbols to which its code refers
 for source, path in objects():
     for line in lines_of("nm", "-g", path):
         kind, name = line.split()[-2:]
@@ -138,8 +137,8 @@ def singulars(word):
 
 
 def things(source):
-    """Returns the beginnings that a function of this file may have in its name: types, files, rooms, and the first
-    words of the file's name."""
+    """Returns the allowed beginnings of a function's name in this file: types, files, rooms, and the first words of the
+    file's name."""
     own = source.split("/")[-1].split("_")
     return everywhere | {"_".join(own[:n]) for n in range(1, len(own) + 1)}
 
@@ -164,8 +163,8 @@ for name, source in defined.items():
 
 # ---- circles ----
 def circles():
-    """Tarjan's strongly connected components of more than one file. A table of functions calls none of
-    them: the references of data do not count."""
+    """Returns Tarjan's strongly connected components of more than one file. References of data do not count, since a
+    table of functions calls none of them."""
     graph = {source: {defined[n] for n in calls[source] & defined.keys()} - {source} for source in uses}
     index, low, stack, found = {}, {}, [], []
 

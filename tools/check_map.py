@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""src/README.md names every file under src/ exactly once, and none that is not there; a path of this
-project that another page names is there too; and so is every page that a comment of the source cites,
-with its section.
+"""Checks that src/README.md names every file under src/ exactly once, and no missing file. A path of this project on
+another page must exist. A page that a comment of the source cites must exist, with the cited section.
 
-A heading `## folder/` says where the files of the lines below it lie; a line of the map is
+A heading `## folder/` gives the folder of the files in the lines below it. A line of the map is
 - `name.{h,c}` `other.c`: what it is.
 
-A comment cites a page by its path from the root, or by its bare name if it is in docs/. Behind it may stand the
+A comment cites a page by its path from the root, or by its bare name if it is in docs/. After the page it may give
 numbers of sections (docs/method.md 3.1, 3.2) or beginnings of headings in quotes (docs/tasks.md, "Fields")."""
 
 import ast
@@ -97,7 +96,7 @@ COMMENTS = {
 
 
 def cited(comments):
-    """(page, section) of every citation; section None: the page as a whole."""
+    """Yields (page, section) of every citation; section None: the page as a whole."""
     for comment in comments:
         text = re.sub(r"https?://\S+", "", re.sub(r"\s+", " ", comment))
         for found in re.finditer(r"([\w./-]*\w\.md)\b((?:,? (?:and )?(?:\"[^\"]+\"|\d+(?:\.\d+)*\b))*)", text):

@@ -3,7 +3,7 @@
 
 A comment that begins with "Of" or "What" lacks a subject and a verb. An error that ends in a question does not say
 what is missing or how to give it. A function whose name is a verb without an object, or an adjective, does not tell
-a caller what it does. Checked are C in src/ and include/, and Python in python/couplet/ and tools/."""
+a caller what it does. It checks C in src/ and include/, and Python in python/couplet/ and tools/."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ import sys
 C_COMMENT = re.compile(r"(?:/\*\*?|//)<?\s*(?:of|what)\s", re.I)
 PY_COMMENT = re.compile(r"(?:^\s*|\s\s)#:?\s*(?:of|what)\s|^\s*[rf]?\"\"\"(?:of|what)\s", re.I)
 QUESTION = re.compile(r"""[a-z)`']\?(?:\\n)?\"""", re.I)
-NO_QUESTION = re.compile(r"""did you mean|\br?[fr]"|\(\?|\)\?\"""")  # a suggestion; regular expressions
+NO_QUESTION = re.compile(r"""did you mean|\br?[fr]"|\(\?|\)\?\"""")  # exceptions: a suggestion, regular expressions
 BARE = (
     "away blame deep few gather give got hear judge keep less look lose most note put recall say see some take tell "
     "there together what wide words"

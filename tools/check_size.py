@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_size.py [--write]: holds the size of the project against the limits in CONTRIBUTING.md, "Sizes".
+"""check_size.py [--write]: compares the size of the project with the limits in CONTRIBUTING.md, "Sizes".
 
-A row of that table is | `folder` | what | at most |. What is counted is one of COUNTS below, over the files that git
-tracks or would track. Every room of src/ has a row. --write sets each limit to today's size."""
+A row of that table is | `folder` | what | at most |. The second column names one of COUNTS below, which counts over the
+files that git tracks or would track. Every room of src/ has a row. --write sets each limit to the present size."""
 
 import pathlib
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""coverage.py BUILD: after the tests of BUILD (preset coverage) ran, prints by gcov which share of the lines of each room of
-src/ they ran, and the functions that none of them called. What is compiled several times counts once."""
+"""coverage.py BUILD: after the tests of BUILD (preset coverage), prints by gcov the share of the lines of each room of
+src/ that ran, and the functions that no test called. A source that is compiled several times counts once."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ SOURCE = pathlib.Path("src").resolve()
 
 
 def counts_of(build):
-    """How often each (file, line) ran, and each function, {(file, first line): [name, times]}."""
+    """Returns how often each (file, line) ran, and each function, {(file, first line): [name, times]}."""
     lines, functions = collections.Counter(), {}
     notes = sorted(map(str, build.resolve().rglob("*.gcno")))
     for first in range(0, len(notes), 40):

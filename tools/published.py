@@ -2,9 +2,9 @@
 """published.py COUPLET [--only NAME ...] [--dry-run] [--page FILE]: runs the commands of docs/published.md against the
 hub and writes their figures into its table.
 
-Needs a network: allow some gigabytes and an hour, or name models with --only. HF_ENDPOINT, HF_TOKEN and the like are
-those of `couplet inspect`. Each row is of the commit that `main` is at; another run of the same commit writes the same
-row, and rows of other models stay. A model that cannot be read leaves its row as it is; the exit code is then 1.
+It needs a network: allow some gigabytes and an hour, or name models with --only. HF_ENDPOINT, HF_TOKEN and the like are
+those of `couplet inspect`. Each row describes the present commit of `main`. Another run of that commit writes an equal
+row, and rows of other models stay. A model that cannot be read leaves its row unchanged; the exit code is then 1.
 --dry-run only prints what would be read. --check: exits with 1 if the page lacks a row of a model or has another
 command."""
 
@@ -42,7 +42,7 @@ def command(name, revision=""):
 
 
 class SameHost(urllib.request.HTTPRedirectHandler):
-    """The token is not for another host."""
+    """Redirects without the token if the host differs."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         if urllib.parse.urlsplit(newurl)[:2] != urllib.parse.urlsplit(req.full_url)[:2]:
@@ -51,7 +51,7 @@ class SameHost(urllib.request.HTTPRedirectHandler):
 
 
 def token():
-    """As huggingface_hub finds it."""
+    """Returns the token, found as huggingface_hub finds it."""
     home = os.environ.get("HF_HOME") or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     path = pathlib.Path(os.environ.get("HF_TOKEN_PATH") or pathlib.Path(home, "token")).expanduser()
     return os.environ.get("HF_TOKEN", "").strip() or (path.read_text().strip() if path.is_file() else "")
@@ -96,14 +96,14 @@ def number(value, digits):
 
 
 def kappa(layer, key):
-    """A mean of kappa of the centred rows, of a sample its estimate."""
+    """Returns a mean of kappa of the centred rows, or its estimate from a sample."""
     estimates = layer.get("sample", {}).get("centred", {}).get("estimates", {})
     return layer.get("figures", {}).get(f"centred_{key}", estimates.get(key, {}).get("estimate"))
 
 
 def cells(figures, commit):
-    """The figures of the centred rows: means over the layers, z as the verdict combines it, the median alpha_min. A cell
-    stays empty where a sample does not give its figure."""
+    """Returns the figures of the centred rows: means over the layers, z as the verdict combines it, the median
+    alpha_min. A cell stays empty if a sample lacks its figure."""
     layers = figures["layers"]
     centred, one = [layer.get("centred", {}) for layer in layers], [layer.get("figures", {}) for layer in layers]
     z = [c["z"] for c in centred if isinstance(c.get("z"), (int, float))]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""python_matrix.py FOLDER [NAME...]: the tests of the Python package with older and the newest PyTorch and
-Transformers, and a table. NAME: some of ROWS alone. FOLDER: a virtual environment for each pair of versions, some
-gigabytes each."""
+"""python_matrix.py FOLDER [NAME...]: runs the tests of the Python package with older and the newest PyTorch and
+Transformers, and prints a table. NAME: only these rows of ROWS. FOLDER: holds a virtual environment for each pair of
+versions, some gigabytes each."""
 
 import pathlib
 import subprocess
@@ -11,8 +11,8 @@ from run_python_tests import NEEDS, distribution, python_of, run
 
 # mypy is left out: older torch lacks annotations.
 OTHERS = [need for need in NEEDS if not need.startswith(("torch", "transformers", "mypy"))]
-OLDEST = ["torch==2.4.*", "transformers==4.56.*"]  # that pyproject.toml allows
-# name: environment, what is in it, whether couplet_native is
+OLDEST = ["torch==2.4.*", "transformers==4.56.*"]  # the oldest versions that pyproject.toml allows
+# name: environment, its packages, whether it has couplet_native
 ROWS = {
     "oldest-native": ("oldest", OLDEST, True),
     "oldest": ("oldest", OLDEST, False),

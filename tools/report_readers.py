@@ -1,8 +1,8 @@
-"""A rule of check_layers.py: the program measures, trains and writes JSON; what consumes that JSON is not C.
+"""A rule of check_layers.py: the program measures, trains and writes JSON; code that reads this JSON is not C.
 
-No file of src/ reads a report: what --json of a verb writes, documents.json, the metrics of a finished run. READERS are the
-files that open JSON at all, each with what it reads. METRICS name a file of metrics or losses. Markup is of the page's
-template (report/). A format of TensorBoard or lm-evaluation-harness is nowhere."""
+No file of src/ reads a report: the output of --json, documents.json, the metrics of a finished run. READERS are the
+files that open JSON at all, each with its documents. METRICS name a file of metrics or losses. Markup belongs to the
+page's template (report/). No file has a format of TensorBoard or lm-evaluation-harness."""
 
 import re
 
@@ -52,7 +52,7 @@ RULES = (
 
 
 def check(files):
-    """All that is wrong in {path: text}: what is done and not permitted, and what is permitted and not done."""
+    """Returns all faults in {path: text}: actions that are not permitted, and permitted actions that do not occur."""
     code = {path: re.sub(r"/\*.*?\*/", "", text, flags=re.S) for path, text in files.items() if not path.endswith(".h")}
     bad = []
     for pattern, permitted, what in RULES:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""run_python_tests.py prepare|run VENV: the tests of the Python package in a virtual environment.
+"""run_python_tests.py prepare|run VENV: runs the tests of the Python package in a virtual environment.
 
-prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, some gigabytes); what is
-         there already is used. Does not fail: `run` says so.
-run      installs couplet and couplet_native into VENV and runs the tests. Ends with what was skipped and why and
-         `N passed, N failed, N skipped`; where VENV has no PyTorch, because it could not be installed, that is one
-         skipped test. With COUPLET_TEST_ALL in the environment (.ci/run) what a missing package skips has failed."""
+prepare  makes VENV with PyTorch, Transformers and pytest from PyPI (minutes, some gigabytes). Installed packages are
+         kept. It does not fail: `run` reports a failed installation.
+run      installs couplet and couplet_native into VENV and runs the tests. It ends with the skipped tests, reasons,
+         and `N passed, N failed, N skipped`. A VENV without PyTorch, because it could not be installed, is one skipped
+         test. With COUPLET_TEST_ALL in the environment (.ci/run) a test that lacks a package fails."""
 
 import collections
 import os
@@ -35,7 +35,7 @@ NEEDS = [
     "tensorboard",
     "zstandard",
 ]
-ALONE = ["lm-eval"]  # in a step of its own: it brings many packages, and without it one file of tests is skipped
+ALONE = ["lm-eval"]  # a separate step: it brings many packages, and without it one file of tests is skipped
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEEDS.append("ruff" + tomllib.loads((ROOT / "ruff.toml").read_text())["required-version"])
 ALL = "COUPLET_TEST_ALL" in os.environ
@@ -46,7 +46,7 @@ INSTALL_SECONDS, TEST_SECONDS = 900, 1500
 CHECK = "import torch, transformers, accelerate, safetensors, numpy, pytest"
 WISHED = (
     CHECK + ", peft, matplotlib, sklearn, mypy, gguf, tensorboard, zstandard, hatchling, lm_eval, ruff"
-)  # without, a few are skipped
+)  # without these a few tests are skipped
 
 
 def python_of(venv):
@@ -54,7 +54,7 @@ def python_of(venv):
 
 
 def distribution(folder):
-    """The name that pip knows the package in a folder of the project by."""
+    """Returns pip's name of the package in a folder of the project."""
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"]
 
 
@@ -81,7 +81,8 @@ def prepare(venv):
 
 
 def counts_of(report):
-    """Passed, failed and skipped; prints the reasons of the latter, each once with how many tests it is of."""
+    """Returns the numbers of passed, failed and skipped tests; prints each reason for skipping with its number of
+    tests."""
     suite = next(xml.parse(report).getroot().iter("testsuite"))
     total, failed, errors, skipped = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
     reasons = collections.Counter(one.get("message", "") for one in suite.iter("skipped"))
@@ -97,10 +98,10 @@ def run(venv, native=True, seconds=TEST_SECONDS):
         return (0, 1, 0) if ALL else (0, 0, 1)
     install = [python_of(venv), "-m", "pip", "install", "-q", "--no-deps"]
     targets = "build.targets=couplet_python;couplet"
-    build = f"build-dir={ROOT / 'build' / 'python'}"  # kept for the next time
+    build = f"build-dir={ROOT / 'build' / 'python'}"  # kept for later runs
     bundle = f"cmake.define.COUPLET_BUNDLE={'ON' if shutil.which('dpkg-query') else 'OFF'}"  # as `make wheels`
     nvcc = "cmake.define.COUPLET_NVCC=OFF"  # no test of Python needs the CUDA backend, which takes two minutes
-    earlier = ["couplet", "couplet-native"]  # the names that they had: those files are in the way
+    earlier = ["couplet", "couplet-native"]  # former names, whose files are in the way
     subprocess.run([python_of(venv), "-m", "pip", "uninstall", "-q", "-y", *earlier], check=False)
     for what in (["./python"], ["./python/native", "-C", targets, "-C", bundle, "-C", nvcc, "-C", build])[: 1 + native]:
         if subprocess.run(install + what, check=False).returncode:

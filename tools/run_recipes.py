@@ -2,8 +2,8 @@
 """run_recipes.py VENV FOLDER [NAME ...]: runs examples/recipes with the trainers' own packages.
 
 VENV has PyTorch and Transformers (`run_python_tests.py prepare VENV`). Each trainer gets an environment
-FOLDER/NAME that sees VENV's packages and has its own on top, from PyPI; what is there already is used. The
-commands are those of each recipe's docstring. Prints a table; ends with 1 where a recipe failed. A trainer
+FOLDER/NAME that sees VENV's packages and adds its own from PyPI. Installed packages are kept. The
+commands are those of each recipe's docstring. It prints a table, and exits with 1 if a recipe failed. A trainer
 that cannot be installed is reported and is no failure."""
 
 import ast
@@ -18,8 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = ROOT / "examples" / "recipes"
 SECONDS = 900  # limit of one installation, and of one command
 
-# trainer: files, the package whose version is shown, the installations, each the words of one `pip install`.
-# --no-deps is for packages that demand another PyTorch than VENV's.
+# trainer: files, the package whose version is shown, the installations, each the words of one `pip install`. --no-deps
+# is for packages that require another PyTorch than VENV's.
 TRAINERS = {
     "hf": ("hf_trainer.py", "transformers", []),
     "accelerate": ("accelerate_loop.py", "accelerate", []),
@@ -59,7 +59,7 @@ def site_packages(venv):
 
 
 def prepare(venv, name, installations):
-    """The environment's interpreter. subprocess.CalledProcessError where pip fails."""
+    """Returns the environment's interpreter. Raises subprocess.CalledProcessError if pip fails."""
     python = venv / name / "bin" / "python"
     done = venv / name / "installed"
     if not done.exists():
@@ -78,7 +78,7 @@ def prepare(venv, name, installations):
 
 
 def commands_of(path, python):
-    """(words, variables) of each command of a recipe's docstring, without those of pip."""
+    """Yields (words, variables) of each command of a recipe's docstring, except pip commands."""
     text = ast.get_docstring(ast.parse(path.read_text()), clean=False).replace("\\\n", " ")
     for line in re.findall(r"(?m)^    (\S.*)$", text):
         words = shlex.split(line)
@@ -92,7 +92,8 @@ def commands_of(path, python):
 
 
 def run(path, python):
-    """Returns the lines that Check printed, one for each command. subprocess.SubprocessError where one fails."""
+    """Returns the lines that Check printed, one for each command. Raises subprocess.SubprocessError if a command
+    fails."""
     said = []
     for words, variables in commands_of(path, python):
         paths = [str(ROOT / "python"), str(ROOT / "python/vendor"), str(RECIPES), os.environ.get("PYTHONPATH", "")]
@@ -119,7 +120,7 @@ def version_of(package, python):
 
 
 def tried(folder, name):
-    """(version, result, lines) of one trainer."""
+    """Returns (version, result, lines) of one trainer."""
     files, package, installations = TRAINERS[name]
     try:
         python = prepare(folder, name, installations)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""run_tests.py BUILD [JOBS] [LABEL]: runs ctest in BUILD and counts single test cases: those that
-cmocka reports within a program, and one for each program or script that reports none. A label of
-tests/CMakeLists.txt names the tests: `further` those on the larger reference data, `far` those on memory that the host cannot
-reach, `RACES` those of threads; without one, all but `further` and `far`. Prints what failed,
-what was not checked and why, then `N passed, N failed, N skipped` (without the last part if nothing was skipped).
+"""run_tests.py BUILD [JOBS] [LABEL]: runs ctest in BUILD and counts single test cases: the cases that cmocka reports
+within a program, and one for each program or script without such a report. A label of tests/CMakeLists.txt names the
+tests: `further` on the larger reference data, `far` on memory that the host cannot reach, `RACES` with threads. Without
+a label, all but `further` and `far` run. It prints the failures, the parts that were not checked and why, then
+`N passed, N failed, N skipped` (without the last part if no test was skipped).
 
-A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked here:
-REASON` (nothing that can be installed). With COUPLET_TEST_ALL in the environment (.ci/run) the former is a failure, and so is
+A test, or a part of one, that cannot run prints a line `not checked: REASON` (a package is missing) or `not checked
+here: REASON` (no package would help). With COUPLET_TEST_ALL in the environment (.ci/run) the former is a failure, as is
 a test that is skipped without a reason."""
 
 import os
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-SHOWN_BYTES = 20000  # shown of a failed test's output
+SHOWN_BYTES = 20000  # bytes shown of a failed test's output
 NOT_CHECKED = re.compile(r"^not checked( here)?: .*", re.M)
 COUNT = re.compile(r"\[  (PASSED|FAILED|SKIPPED)\s*\] (\d+) test\(s\)")
 
@@ -43,7 +43,7 @@ def run_ctest(build, jobs, which):
 
 
 def count(case):
-    """Passed, failed and skipped test cases of one entry of ctest."""
+    """Returns the passed, failed and skipped test cases of one entry of ctest."""
     output = case.findtext("system-out") or ""
     status = case.get("status")
     found = {"PASSED": 0, "FAILED": 0, "SKIPPED": 0}
@@ -51,7 +51,7 @@ def count(case):
         found[word] += int(number)
     passed, failed, skipped = found.values()
     if status == "fail" and not failed:
-        failed = 1  # crashed, timed out, or a script
+        failed = 1  # a crash, a time-out, or a script
     if status in ("notrun", "disabled") and not skipped:
         skipped = 1
     if status == "run" and not passed + skipped:
@@ -60,7 +60,7 @@ def count(case):
 
 
 def reasons_of(case):
-    """Why the test, or a part of it, was not run."""
+    """Returns the reasons why the test, or a part of it, was not run."""
     found = [match[0] for match in NOT_CHECKED.finditer(case.findtext("system-out") or "")]
     return found or ["skipped without a reason"] * (case.get("status") == "notrun")
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""scale.py COUPLET: the tables and charts of docs/scale.md, from `couplet plan --json`.
+"""scale.py COUPLET: writes the tables and charts of docs/scale.md, from `couplet plan --json`.
 
-Writes the tables between the marks of the page, and docs/images/scale-3b.svg and docs/images/scale-15b.svg with
-matplotlib (python/couplet/plot.py). Nothing is measured: the speed of a rank is given."""
+It writes the tables between the marks of the page, and docs/images/scale-3b.svg and docs/images/scale-15b.svg with
+matplotlib (python/couplet/plot.py). It measures no time: the speed of a rank is given."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ from couplet import plot  # noqa: E402
 PAGE = ROOT / "docs" / "scale.md"
 RANKS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]  # points of the charts
 ROWS = [1, 2, 8, 64, 256, 1024]  # rows of the tables
-# Name, configuration, most ranks along the experts: as the paper has them.
+# Name, configuration, most ranks along the experts, as in the paper.
 MODELS = [("3b", "paper-3b.yaml", 1), ("15b", "paper-15b.yaml", 8)]
 # The paper's 736 sequences do not divide among more than 32 of these ranks.
 SETTINGS = ["data.batch_tokens=4194304", "compute.dtype=bf16", "compute.threads=16"]
