@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""make_olmoe.py FOLDER [LAYERS]: random weights in the shape of OLMoE-1B-7B as far as an inspection
-reads them: 16 layers, 64 experts, d 2048, D 1024, routers and gates only, bf16: 4.3 GB in 16 files.
-For bench/inspect; not a model."""
+"""make_olmoe.py FOLDER [LAYERS]: writes random weights in the shape of OLMoE-1B-7B, as far as an inspection reads them:
+16 layers, 64 experts, d 2048, D 1024, only routers and gates, bf16: 4.3 GB in 16 files. bench/inspect reads the result,
+which is not a whole model."""
 
 import json
 import os

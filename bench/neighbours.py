@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""neighbours.py COUPLET [--pairs N] [--neighbours 0,2,4,8] [--steps N] [--spin N]: what other work on the same
-processors costs a training run, and what the way costs in which its threads wait.
+"""neighbours.py COUPLET [--pairs N] [--neighbours 0,2,4,8] [--steps N] [--spin N]: measures the cost of other work on a
+training run's processors, and the cost of the way in which its threads wait.
 
-Trains configs/tiny.yaml in pairs, one after the other in turn:
+It trains configs/tiny.yaml in pairs, in turn:
 
-  passive    threads that wait sleep at once (OMP_WAIT_POLICY=passive)
-  program    as the program sets it (src/cli/main.c), or N turns
+  passive    waiting threads sleep at once (OMP_WAIT_POLICY=passive)
+  program    the program's setting (src/cli/main.c), or N turns
   libgomp    libgomp's own default, 300,000 turns
 
-With 0 neighbours the program is compared with libgomp's default, with more of them with the passive
-policy; a neighbour is a process that never sleeps. Prints for each number of neighbours the medians
-and the median ratio of the pairs with its 95 % interval (exact, from order statistics)."""
+With 0 neighbours the program is compared with libgomp's default, with more neighbours with the passive policy. A
+neighbour is a process that never sleeps. For each number of neighbours it prints the medians and the median ratio of
+the pairs with its 95 % interval (exact, from order statistics)."""
 
 import argparse
 import math
@@ -38,7 +38,7 @@ def seconds_of(couplet, policy, steps):
 
 
 def interval(values):
-    """The 95 % interval of the median: order statistics of a binomial with chance one half."""
+    """Returns the 95 % interval of the median: order statistics of a binomial with chance one half."""
     values, n, below = sorted(values), len(values), 0
     chance = 0.5**n
     while below < n // 2 and chance <= 0.025:

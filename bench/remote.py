@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""remote.py COUPLET [--pairs N] [--rate BYTES/S] [--delay SECONDS] [--layers N] [--parallel N]: how fast an inspection from
-afar is, compared with `curl --parallel` over the same ranges.
+"""remote.py COUPLET [--pairs N] [--rate BYTES/S] [--delay SECONDS] [--layers N] [--parallel N]: measures the speed of a
+remote inspection, compared with `curl --parallel` over the ranges that it reads.
 
 A checkpoint in the shape of OLMoE-1B-7B with some of its layers (64 experts, d 2048, D 1024, bf16; gates of random
 numbers, the other matrices zero) lies on nginx, with TLS and HTTP/2, behind a proxy of a rate (100 MB/s for all
 connections together) and a delay (25 ms each way: round trips of 50 ms; tests/remote/slow_link.py). `couplet inspect
-https://...` and curl run in turn. curl asks for the ranges that nginx has logged of the program's first run, all at once
+https://...` and curl run in turn. curl asks for the ranges that nginx logged in the program's first run, all at once
 up to --parallel, and keeps nothing. The time is that of the whole process: the program also computes, and learns from
-index and headers what to ask for.
+index and headers which ranges to request.
 
-Prints medians, their rates over the bytes of the ranges, and the ratio: the median over the pairs of curl's time over
-the program's. Exit code 1 if the ratio is below 0.8."""
+It prints medians, their rates over the bytes of the ranges, and the ratio: the median over the pairs of curl's time
+over the program's. Exit code 1 if the ratio is below 0.8."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ BAR = 0.8
 
 
 def write_gates(out, shapes):
-    """Random numbers into routers and gates; what lies between them stays a hole."""
+    """Writes random numbers into routers and gates. The bytes between them remain a hole."""
     for name, (rows, columns) in shapes.items():
         size = 2 * rows * columns
         if is_read(name):
@@ -68,8 +68,8 @@ def seconds_of(command, environment):
 
 
 def write_curl(path, base, lines):
-    """A configuration of curl with all requests that gave bytes; returns their number and these bytes. Most options end at
-    `next`; the authority comes from the environment."""
+    """Writes a configuration of curl with all requests that returned bytes. Returns the number of requests and of
+    bytes. Most options end at `next`. The authority comes from the environment."""
     requests = [line for line in lines if line.method == "GET" and line.status in (200, 206)]
     parts = [
         ["silent", "show-error", "fail", f'url = "{base}{line.path}"', 'output = "/dev/null"']
@@ -92,7 +92,7 @@ def measure(options, work):
             "couplet": [options.couplet, "inspect", base],
             "curl": ["curl", "--parallel", "--parallel-max", str(options.parallel), "-K", work / "curl"],
         }
-        seconds_of(commands["couplet"], environment)  # warms up, and says which ranges
+        seconds_of(commands["couplet"], environment)  # warms up, and gives the ranges
         time.sleep(1)
         n_requests, n_bytes = write_curl(work / "curl", base, server.lines())
         seconds_of(commands["curl"], environment)

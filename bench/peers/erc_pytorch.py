@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""How fast is the coupling loss as the paper's pseudo-code has it, in eager PyTorch on the CPU?
+"""Measures the coupling loss by the paper's pseudo-code, in eager PyTorch on the CPU.
 
 Names:   n experts, d model width, D expert width, R [n,d] router rows, W [n,D,d] expert gates.
 Subject: noise, one einsum to [n,n,D], its norms M, the two hinges, the mean; then backward into R
          and W, whose gradients exist already, as they do beside the rest of a model.
-Limit:   torch's product of [n,d] by [n D,d]^T, in turn with the subject. A backward pass counts as
-         two such products.
-Beside:  bench/erc.c, "all active"; PyTorch pays the same price whichever hinges are active."""
+Limit:   torch's product of [n,d] by [n D,d]^T, in turn with the subject. A backward pass counts as two such products.
+Beside:  bench/erc.c, "all active". PyTorch's time does not depend on the active hinges."""
 
 import argparse
 
@@ -26,7 +25,7 @@ def arguments():
 
 
 def noisy(R):
-    """Each row times uniform noise that leaves it nearest to itself; the noise is a constant."""
+    """Returns each row times uniform noise that leaves the row nearest to itself. The noise is a constant."""
     with torch.no_grad():
         between = torch.cdist(R, R, p=2)
         between.fill_diagonal_(float("inf"))
@@ -64,7 +63,7 @@ def measure(n, d, D, alpha, rounds):
         forward()
         backward()
 
-    both()  # the gradients come to be
+    both()  # creates the gradients
     ahead, back, limit = peers.in_turn(rounds, forward, backward, plain)
     one = 2.0 * n * n * D * d
     peak = one / peers.median(limit)

@@ -2,16 +2,16 @@
 """Compares couplet.erc_loss with the paper's pseudo-code in eager PyTorch: time and memory.
 
 Names:    n experts, d model width, D expert width, router [n,d], gates [n,D,d]; f32, CPU.
-Subjects: forward and backward of couplet.erc_loss by the C library, of the same in plain torch
-          operations, and of couplet.reference.erc_loss (the paper's einsum to [n,n,D]), in turn.
+Subjects: forward and backward of couplet.erc_loss by the C library, by plain torch operations, and of
+          couplet.reference.erc_loss (the paper's einsum to [n,n,D]), in turn.
 Hinges:   "all": alpha 0.5 and random weights; "none": experts that answer ten times as strongly to
-          their own row. The noise is given, so that each computes the same loss; they are compared.
+          their own row. The noise is given, so that all subjects compute equal losses, which are compared.
 Memory:   peak of a process of its own, beyond inputs and their gradients.
-Bars:     those of the project; a line says how far it is from its bar.
---small:  plain torch and the pseudo-code at 24 shapes, less those with more than 256 MiB of gates: PAIRS pairs of
-          runs in turn by one thread, the median of their ratios and its 95 % interval. A run is repeated for RUN seconds at
-          least. Times are those of the processor: other programs of the machine hardly count.
-          The last column is what couplet.noise takes, which is in none of the others."""
+Bars:     the project's limits; a line shows the distance from its bar.
+--small:  plain torch and the pseudo-code at 24 shapes, except shapes with more than 256 MiB of gates: PAIRS pairs of
+          runs in turn by one thread, the median of their ratios and its 95 % interval. A run is repeated for at least
+          RUN seconds. Times are processor times, so that other programs of the machine hardly count.
+          The last column is the time of couplet.noise, which the other columns do not include."""
 
 import argparse
 import itertools
@@ -57,7 +57,7 @@ def inputs(n, d, D, hinges):
 
 
 def evaluation(subject, router, gates, delta):
-    """A function that makes the loss and its gradients, whose memory it takes anew."""
+    """Returns a function that computes the loss and its gradients in newly allocated memory."""
     in_c = _native.fits
 
     def run():
@@ -94,7 +94,7 @@ def extra_megabytes(subject, n, d, D, threads):
 
 
 def memory_of(args):
-    """Beyond inputs and gradients; a small case has come before, so that libraries are loaded."""
+    """Prints the peak of memory beyond inputs and gradients. A small case runs first, so that libraries are loaded."""
     evaluation(args.memory_of, *inputs(8, 16, 8, "all"))()
     n, d, D = args.experts[0], args.d_model, args.d_expert
     run = evaluation(args.memory_of, *inputs(n, d, D, "all"))
@@ -132,14 +132,14 @@ def compare_memory(args, n):
 
 
 def repeated(run):
-    """`run`, as often as RUN seconds have room for, and how often that is."""
+    """Returns the number of repetitions of `run` in about RUN seconds, and a function that repeats it so often."""
     run()
     count = math.ceil(RUN / peers.seconds(run))
     return count, lambda: [run() for _ in range(count)]
 
 
 def pair_up(n, d, D, hinges):
-    """Times of plain torch and of the pseudo-code, pair by pair."""
+    """Returns times of plain torch and of the pseudo-code, pair by pair."""
     runs = [evaluation(subject, *inputs(n, d, D, hinges)) for subject in SUBJECTS[1:]]
     losses = [run() for run in runs]
     assert abs(losses[0] - losses[1]) <= 1e-4 * abs(losses[1]) + 1e-12, losses
@@ -150,7 +150,7 @@ def pair_up(n, d, D, hinges):
 
 
 def compare_small():
-    """A line for each shape and kind of hinges; whether all bars are met."""
+    """Prints a line for each shape and kind of hinges. Returns whether all bars are met."""
     print(
         f"  {'n':>3} {'d':>4} {'D':>4} hinges {'plain':>9} {'reference':>9} ms  ratio   95 % interval "
         f"{'bar':>15}   extra MB (reference)   noise ms"

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""How many questions a second: llama.cpp and `couplet eval`, on the same model, rows and tasks:
-ARC-Challenge (0 shots) and MMLU (5 shots) scored, GSM8K (5 shots) generated greedily; f32, the same
-threads.
+"""Compares the questions a second of llama.cpp and `couplet eval`, on one model, with equal rows, tasks and threads:
+ARC-Challenge (0 shots) and MMLU (5 shots) scored, GSM8K (5 shots) generated greedily, in f32.
 
-Model:   an OLMoE directory (eval_lm_eval.py --make writes one), handed to llama.cpp as an f32 GGUF
-         without a vocabulary: it gets token ids. Ids come from the samples that couplet writes: the
-         texts it asked, tokenised by Hugging Face tokenizers.
-Scored:  as llama.cpp's own scorer of HellaSwag does it: what the options of a question have in common
-         is computed once, the options are sequences that share it in one batch.
-Timed:   of llama.cpp the calls of the library alone; of couplet the whole command."""
+Model:   an OLMoE directory (eval_lm_eval.py --make writes one), passed to llama.cpp as an f32 GGUF
+         without a vocabulary: it gets token ids. Ids come from the samples that couplet writes: its
+         texts, tokenised by Hugging Face tokenizers.
+Scored:  as llama.cpp's own scorer of HellaSwag does it: the common part of a question's options is computed once,
+         and the options are sequences that share it in one batch.
+Timed:   for llama.cpp only the calls of the library, for couplet the whole command."""
 
 import argparse
 import ctypes
@@ -24,7 +23,7 @@ import numpy
 import peers
 import tokenizers
 
-MOST = 4096  # tokens of a question
+MOST = 4096  # largest number of tokens of a question
 
 
 def arguments():
@@ -138,13 +137,13 @@ class Llama:
         return numpy.ctypeslib.as_array(row, (self.vocab,))
 
     def score(self, options):
-        """Log-probabilities of the tails; options: [(ids, scored)]."""
+        """Returns log-probabilities of the tails; options: [(ids, scored)]."""
         self.clear()
         fed = [ids[:-1] for ids, _ in options]
         common = min(map(len, fed))
         while any(ids[:common] != fed[0][:common] for ids in fed):
             common -= 1
-        first = min(len(ids) - scored for ids, scored in options) - 1  # whose logits are wanted
+        first = min(len(ids) - scored for ids, scored in options) - 1  # position of the first wanted logits
         at = [self.add(fed[0][p], p, range(len(options)), p >= first) for p in range(common)]
         rows = [list(at) for _ in options]
         for k, ids in enumerate(fed):
@@ -175,7 +174,7 @@ class Llama:
             last = self.add(token, len(ids) + len(made) - 1, [0], 1)
 
 
-# ---- both ----
+# ---- both programs ----
 
 
 def questions_of(task, samples, tokenizer, contexts):

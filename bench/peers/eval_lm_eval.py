@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""How many questions a second: EleutherAI's lm-evaluation-harness with Transformers, and `couplet
-eval`, on the same model, rows and tasks: ARC-Challenge (0 shots), MMLU (5 shots) and GSM8K (5 shots,
-generated), f32, on the same threads.
+"""Compares the questions a second of EleutherAI's lm-evaluation-harness with Transformers and of `couplet eval`, on one
+model, with equal rows, tasks and threads: ARC-Challenge (0 shots), MMLU (5 shots) and GSM8K (5 shots, generated), f32.
 
 Model:   an OLMoE directory with tokenizer.json; --make FOLDER --tokenizer T.json writes one with
          random weights first (d 512, 8 layers of 16 experts of 512, 4 a token: 113 M parameters).
-Rows:    those of data/eval, read by both; lm-eval gets them in place of its downloads.
-Timed:   of lm-eval the evaluation alone, its model loaded and its prompts built; of couplet the
-         whole command. So the ratio is not in couplet's favour. Each pair in turn, the median.
-Checked: that both give the same answers: log-likelihoods of the first option within 0.02, and the
-         same accuracies; generated texts of a random model may part where two logits are equal."""
+Rows:    data/eval, read by both; lm-eval gets them in place of its downloads.
+Timed:   for lm-eval only the evaluation, after its model is loaded and its prompts are built; for couplet
+         the whole command. So the ratio is not in couplet's favour. The pairs run in turn, and the median counts.
+Checked: both give equal answers: log-likelihoods of the first option within 0.02, and equal
+         accuracies. Generated texts of a random model may differ after two equal logits."""
 
 import argparse
 import csv
@@ -85,7 +84,7 @@ def make_model(folder, tokenizer):
     )
 
 
-# ---- rows, as the hub would hold them ----
+# ---- rows, in the form of the hub ----
 
 
 def lines(path):
@@ -200,11 +199,11 @@ def results_of(out):
     return next(iter(json.loads(out.read_text())["results"].values()))
 
 
-# ---- both ----
+# ---- both programs ----
 
 
 def first_options(result):
-    """Log-likelihoods of the first options that lm-eval found, subject after subject."""
+    """Returns the log-likelihoods of the first options that lm-eval found, subject after subject."""
     samples = result["samples"]
     return [
         float(sample["filtered_resps"][0][0])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How fast is a training step of Transformers' OLMoE on the CPU, and what does it hold in memory?
+"""Measures the time and memory of a training step of Transformers' OLMoE on the CPU.
 
 Subject: forward, backward, clipping of the norm, AdamW; f32; random tokens, labels shifted by one.
 Counted: 3 T (L (2 (2 d^2 + 2 d KV) + 4 d (S+1)/2 + 2 n d + 6 K D d) + 2 V d), three times forward
-         over T tokens in sequences of S, as src/model/cost.h counts; nothing computed twice counts.
+         over T tokens in sequences of S, as src/model/cost.h counts; repeated computation does not count.
 Limit:   torch's product of [T,d] by [d,d]^T, in turn with the step.
-Beside:  bench/train_step.c. One case a process, so that the peak of memory is that case's."""
+Beside:  bench/train_step.c. Each case has its own process, so that the peak of memory belongs to it."""
 
 import argparse
 

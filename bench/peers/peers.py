@@ -22,7 +22,7 @@ def seconds(run, clock=time.perf_counter):
 
 
 def in_turn(rounds, *subjects, clock=time.perf_counter):
-    """Runs each once to warm up, then all of them `rounds` times in turn: a list of times each."""
+    """Runs each subject once to warm up, then all of them `rounds` times in turn. Returns a list of times for each."""
     for subject in subjects:
         subject()
     times = [[] for _ in subjects]
@@ -37,7 +37,7 @@ def median(times):
 
 
 def spread(times):
-    """Half the distance between the quarters, as a share of the median."""
+    """Returns half the distance between the quartiles, as a share of the median."""
     ordered = sorted(times)
     last = len(ordered) - 1
     quarters = ordered[round(0.75 * last)] - ordered[round(0.25 * last)]
@@ -45,7 +45,7 @@ def spread(times):
 
 
 def interval(values):
-    """Two of the values, between which the median is in 95 of 100 cases, by the binomial distribution."""
+    """Returns two of the values that enclose the median in 95 of 100 cases, by the binomial distribution."""
     ordered, n = sorted(values), len(values)
     k = max(k for k in range(n // 2 + 1) if 2 * sum(math.comb(n, i) for i in range(k)) <= 0.05 * 2**n)
     return ordered[max(k, 1) - 1], ordered[n - max(k, 1)]
@@ -70,7 +70,7 @@ def forget_peak():
 
 
 def extra_bytes(run):
-    """Peak bytes that `run` held beyond what was resident before it."""
+    """Returns the peak bytes that `run` held beyond the resident bytes before it."""
     forget_peak()
     before = resident()
     run()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""How fast does one core turn text into ids: Hugging Face tokenizers, tiktoken where it is
-installed, and `couplet tokenize encode --threads 1`, on the same files with the same tokenizer.
+"""Compares the speed at which one core encodes text into ids: Hugging Face tokenizers, tiktoken if it is installed, and
+`couplet tokenize encode --threads 1`, on the same files with the same tokenizer.
 
-Text:    .txt (a file is a document), .jsonl or .json lines with a member "text", also with .gz
-         behind. White space at the ends of a document is removed, as couplet does.
+Text:    .txt (a file is a document), .jsonl or .json lines with a member "text", also compressed
+         as .gz. White space at the ends of a document is removed, as couplet does.
 Timed:   for the libraries, documents in memory to ids. For couplet the whole command: it also
-         starts, reads the tokenizer and the files and writes shards; its time for one short text is
-         taken away ("less start-up"). bench/tokenizer.c times the encoder alone.
-Checked: that every other one gives couplet's ids. tiktoken knows no added tokens and takes the
-         order of ids for the order of merges, so with some tokenizers it differs a little."""
+         starts, reads the tokenizer and the files and writes shards. Its time for one short text is
+         subtracted ("less start-up"). bench/tokenizer.c times the encoder alone.
+Checked: the libraries give couplet's ids. tiktoken has no added tokens and uses the order of ids as the order
+         of merges, so with some tokenizers it differs a little."""
 
 import argparse
 import gzip
@@ -57,7 +57,7 @@ def hf_encoder(path):
 
 
 def byte_of_character():
-    """The byte that each character of the byte-level alphabet stands for."""
+    """Returns the byte that each character of the byte-level alphabet stands for."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -70,8 +70,8 @@ def pattern_of(description):
 
 
 def tiktoken_encoder(path):
-    """tiktoken joins the pair with the lowest id first: the same as the order of merges where that
-    order is the order of ids."""
+    """Returns tiktoken's encoder. tiktoken first joins the pair with the lowest id, which equals the order of merges
+    only if that is the order of ids."""
     import tiktoken
 
     description = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def tiktoken_encoder(path):
         if token not in special and all(c in bytes_of for c in token)
     }
     largest = max([*ranks.values(), *special.values()])
-    for byte in range(256):  # bytes that no UTF-8 has may be missing; tiktoken wants all
+    for byte in range(256):  # bytes that never occur in UTF-8 may be missing; tiktoken needs all
         if bytes([byte]) not in ranks:
             largest += 1
             ranks[bytes([byte])] = largest
@@ -118,7 +118,7 @@ def couplet_command(args, files, folder):
 
 
 def time_couplet(args, files, rounds, folder):
-    """Times of the whole command, each into a folder of its own below `folder`."""
+    """Returns times of the whole command, each into a folder of its own below `folder`."""
     times = []
     for i in range(rounds):
         command = couplet_command(args, files, folder / str(i))
