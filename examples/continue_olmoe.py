@@ -5,9 +5,9 @@
     pip install './python[hf]'
     python examples/continue_olmoe.py [MODEL_DIR] [--steps 50] [--out runs/continued]
 
-MODEL_DIR is a Hugging Face OLMoE directory with tokenizer.json, a checkpoint of couplet or a run. Prints
-LM loss, ERC and how far router and experts agree, without and with the loss; then runs `couplet inspect` on the
-two results where the program is installed."""
+MODEL_DIR is a Hugging Face OLMoE directory with tokenizer.json, a checkpoint of couplet or a run. The program prints LM
+loss, ERC and the agreement of router and experts, without and with the loss. Then it runs `couplet inspect` on the
+two results if the program is installed."""
 
 import argparse
 import gzip
@@ -47,7 +47,7 @@ def arguments():
 
 
 def weights_of(model):
-    """A run's last checkpoint; any other folder as it is."""
+    """Returns a run's last checkpoint, or the path of any other folder."""
     last = pathlib.Path(model) / "last"
     return (last if last.exists() else pathlib.Path(model)).resolve()
 
@@ -78,7 +78,7 @@ def files_of(named):
 
 
 def sequences(folder, files, length, count):
-    """`count` sequences of `length` ids: documents joined by the end-of-text id, cut into pieces."""
+    """Returns `count` sequences of `length` ids: documents joined by the end-of-text id, cut into pieces."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     end = json.loads((folder / "config.json").read_text()).get("eos_token_id")
     rows, ids = [], []
@@ -116,7 +116,7 @@ def go_on(args, folder, rows, weight, out):
     )
     trainer = Trainer(model=model, args=settings, train_dataset=rows)
     erc = couplet.hf.attach(model, weight=weight, alpha=args.alpha)
-    erc.join(trainer, figures=FIGURES)  # all there is to it
+    erc.join(trainer, figures=FIGURES)  # nothing else is needed
     before = {"step": 0, **erc.figures(figures=FIGURES)}
     trainer.train()
     model.save_pretrained(out)

@@ -1,13 +1,14 @@
-"""Shows what an expert-router coupling loss of 0 leaves open (docs/coupling.md). Needs numpy.
+"""Shows cases that an expert-router coupling loss of 0 does not tell apart (docs/coupling.md). It needs numpy.
 
     python examples/loss_and_sign.py
 
-One router R whose rows are coupled to their gates by construction. The same gates with R moved by one vector, which
-changes no softmax routing, and with -R, which turns the routing round. Then gates that are coupled to the moved rows.
+There is one router R whose rows are coupled to their gates by construction. Then come these gates with R moved by one
+vector, which changes no softmax routing, and with -R, which turns the routing round. Last come gates that are coupled
+to the moved rows.
 
-Each line: the loss at alpha 1; the share of scores x . R_i below 0; the mean rank correlation, over tokens x, of a
-token's scores with its experts' responses |x W_g^j|: of all experts, of those whose score is above 0, of those below 0;
-the share of tokens whose first choice responds most; and the share of tokens with the first choice of R."""
+Each line has the loss at alpha 1, the share of scores x . R_i below 0, and three mean rank correlations, over tokens x,
+of a token's scores with its experts' responses |x W_g^j|: over all experts, experts whose score is above 0, and below
+0. Then it has the share of tokens whose first choice responds most, and the share with the first choice of R."""
 
 import numpy as np
 
@@ -15,7 +16,7 @@ n, d, D, T = 32, 128, 64, 2000
 
 
 def erc(R, W):
-    """Equation 3 of the paper at alpha 1, without noise: R [n, d], W [n, D, d]."""
+    """Returns equation 3 of the paper at alpha 1, without noise: R [n, d], W [n, D, d]."""
     M = np.linalg.norm(np.einsum("id,jDd->ijD", R, W), axis=-1)
     own = np.diag(M)
     hinges = np.maximum(M - own[:, None], 0) + np.maximum(M - own, 0)
@@ -24,13 +25,14 @@ def erc(R, W):
 
 
 def coupled_gates(R, random):
-    """Gates [n, D, d] whose rows have a common part along their router row."""
+    """Returns gates [n, D, d] whose rows have a common part along their router row."""
     along = (R / np.linalg.norm(R, axis=1, keepdims=True))[:, None]
     return (random.normal(size=(n, D, d)) + 3 * random.normal(size=(n, D, 1)) * along) / d**0.5
 
 
 def rank_correlation(scores, responses, which):
-    """Spearman's, of the entries of `which` of each row; mean over rows that have three or more."""
+    """Returns Spearman's rank correlation of the entries of `which` of each row, as a mean over rows that have three or
+    more."""
 
     def ranks(x):
         return x.argsort().argsort()

@@ -4,8 +4,8 @@
     pip install './python[hf]'
     python examples/pretrain_olmoe.py [--steps 300] [--weight 1.0] [--out runs/pretrained]
 
-A few minutes on two cores. Prints the LM loss, ERC and how far router and experts agree, and ends with
-`couplet inspect` where the program is installed. --weight 0 trains without the loss, to compare."""
+It takes a few minutes on two cores. It prints the LM loss, ERC and the agreement of router and experts, and ends with
+`couplet inspect` if the program is installed. --weight 0 trains without the loss, to compare."""
 
 import argparse
 import gzip
@@ -38,7 +38,7 @@ def arguments():
 
 
 def tokens_of(count):
-    """`count` ids of the corpus: documents of all files in turn, each ended by the id 0."""
+    """Returns `count` ids of the corpus: documents of all files in turn, each ended by the id 0."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(DATA / "tokenizer.json"))
     files = [gzip.open(path, "rt", encoding="utf-8") for path in sorted((DATA / "train").glob("*.json.gz"))]
     ids = []

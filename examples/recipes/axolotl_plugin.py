@@ -6,7 +6,7 @@ erc_weight: 1.0
     pip install ./python axolotl
     python examples/recipes/axolotl_plugin.py
 
-which runs `axolotl train` on a tiny model, axolotl_small.CONFIG."""
+This runs `axolotl train` on a tiny model, axolotl_small.CONFIG."""
 
 import couplet
 from axolotl.integrations.base import BasePlugin

@@ -4,9 +4,9 @@
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 examples/recipes/deepspeed_zero.py 1
     DS_ACCELERATOR=cpu torchrun --nproc-per-node 2 examples/recipes/deepspeed_zero.py 2
 
-The argument is the stage. From stage 1 on, hooks of the backward pass take the gradients away to the process
-that owns the partition, so that the loss goes through engine.backward, which divides by the micro-batches. The
-optimizer holds flat copies of the parameters: next_step says where a step begins."""
+The argument is the stage. From stage 1 on, hooks of the backward pass move the gradients to the process
+that owns the partition. Therefore the loss goes through engine.backward, which divides by the micro-batches. The
+optimizer holds flat copies of the parameters, so next_step marks the beginning of a step."""
 
 import sys
 

@@ -20,7 +20,7 @@ class Module(L.LightningModule):
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=3e-3)
 
-    def on_before_optimizer_step(self, optimizer):  # after that of callbacks
+    def on_before_optimizer_step(self, optimizer):  # runs after the callbacks' own
         check.step()
 
 

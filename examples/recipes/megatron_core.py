@@ -5,11 +5,11 @@
     torchrun --nproc-per-node 2 examples/recipes/megatron_core.py te
 
 The schedule divides each loss by the micro-batches, DistributedDataParallel divides gradients by the processes,
-and finalize_model_grads by the tokens (calculate_per_token_loss). The coupling loss depends on no token: it is
-added after all that, to main_grad, with the loss scale of fp16; not through MoEAuxLossAutoScaler, which would
-add it for each micro-batch. The optimizer holds copies of the parameters: next_step. The
-argument is the experts' class: SequentialMLP, or TEGroupedMLP, here with a stub of Transformer Engine's
-GroupedLinear. Expert tensor parallelism: tensor_group=, gates as docs/pytorch/sharding.md says."""
+and finalize_model_grads by the tokens (calculate_per_token_loss). The coupling loss depends on no token. It is
+added after these divisions, to main_grad, with the loss scale of fp16. MoEAuxLossAutoScaler would add it for each
+micro-batch. The optimizer holds copies of the parameters, so next_step is called. The argument is the experts' class:
+SequentialMLP, or TEGroupedMLP, here with a stub of Transformer Engine's GroupedLinear. Expert tensor parallelism:
+tensor_group=, with gates as in docs/pytorch/sharding.md."""
 
 import sys
 
@@ -24,7 +24,7 @@ from megatron_on_cpu import layers_of  # yours: [(router, gates)] of the model
 
 def finalize(*args, **kwargs):
     finalize_model_grads(*args, **kwargs)
-    erc.next_step()  # after a resume with the number of the iteration
+    erc.next_step()  # after a resume pass the number of the iteration
     erc.backward(config.grad_scale_func(torch.ones(())) if config.grad_scale_func else 1, attribute="main_grad")
 
 

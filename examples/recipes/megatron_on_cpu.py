@@ -63,7 +63,7 @@ class GroupedLinear(torch.nn.Module):
 
 
 def gpt(experts):
-    """(config, GPTModel) with SequentialMLP ("sequential") or TEGroupedMLP ("te") as experts."""
+    """Returns (config, GPTModel) with SequentialMLP ("sequential") or TEGroupedMLP ("te") as experts."""
     dist.init_process_group("gloo")
     parallel_state.initialize_model_parallel(expert_model_parallel_size=2)
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def gpt(experts):
 
 
 def forward_step(batches, model):
-    """As forward_backward_func takes it: the output and what makes the loss of it."""
+    """Returns, as forward_backward_func requires, the output and the function that computes the loss from it."""
     ids = next(batches)
     positions = torch.arange(ids.shape[1]).expand(ids.shape)
     mask = torch.ones(1, 1, ids.shape[1], ids.shape[1]).triu(1).bool()
@@ -103,7 +103,7 @@ def forward_step(batches, model):
 
 
 def train(config, model, steps):
-    """Two micro-batches a step. The check of clipping asserts CUDA tensors: none."""
+    """Trains with two micro-batches a step. Clipping is off, since its check asserts CUDA tensors."""
     ddp = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
     optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=3e-3, clip_grad=0.0), [ddp])
     rows = [row["input_ids"] for row in tiny.rows(4 * steps)]
@@ -123,7 +123,7 @@ def train(config, model, steps):
 
 
 def whole(gates):
-    """A router as it is; the local experts' gates of every process as [n, 2D, d]."""
+    """Returns a router unchanged, or the gates of every process's local experts as [n, 2D, d]."""
     if torch.is_tensor(gates):
         return gates
     here = torch.stack(gates)

@@ -1,12 +1,12 @@
-"""Megatron-Core with the loss as one file of your tree: no package of ours, no hook, no state.
+"""Megatron-Core with the loss as one file of your tree. It needs no package, hook or state of ours.
 
     cp python/vendor/erc.py examples/recipes/; pip install megatron-core
     torchrun --nproc-per-node 2 examples/recipes/megatron_vendored.py sequential
     torchrun --nproc-per-node 2 examples/recipes/megatron_vendored.py te
 
-add_gradients stands where finalize_model_grads ends: gradients are summed and divided by then, and not yet clipped. It
-adds to main_grad. The number of the step is that of the iteration, which the checkpoint has. The argument is as in
-megatron_core.py; tiny.py, which checks the gradients, needs the package couplet."""
+add_gradients is called at the end of finalize_model_grads, when gradients are summed and divided, and not yet clipped.
+It adds to main_grad. The number of the step is the number of the iteration, which the checkpoint has. The argument is
+as in megatron_core.py. tiny.py, which checks the gradients, needs the package couplet."""
 
 import itertools
 import sys
@@ -34,7 +34,7 @@ def finalize(*args, **kwargs):
     )
 
 
-iterations = itertools.count()  # yours: the trainer's own number
+iterations = itertools.count()  # in your trainer, its own iteration number
 config, model = megatron_on_cpu.gpt(sys.argv[1])
 config.finalize_model_grads_func = finalize
 tiny.grown(model)

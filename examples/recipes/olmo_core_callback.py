@@ -3,10 +3,10 @@
     pip install ./python ai2-olmo-core
     torchrun --nproc-per-node 2 examples/recipes/olmo_core_callback.py
 
-Its routers are flat parameters [n d], its gates [n D, d] (DroplessMoEMLP) or [n d, D] (MoEMLP): they are viewed
-and handed to couplet.erc_loss, one layer after the other; full_tensor gathers a layer. pre_optim_step comes
-after the micro-batches and before gradients are clipped, so that nothing divides the coefficient. Under expert
-parallelism take couplet.erc_loss_ep and w1.to_local()."""
+Its routers are flat parameters [n d], its gates [n D, d] (DroplessMoEMLP) or [n d, D] (MoEMLP). They are viewed
+and passed to couplet.erc_loss, one layer after the other. full_tensor gathers a layer. pre_optim_step runs
+after the micro-batches and before gradients are clipped, so that the coefficient is not divided. Under expert
+parallelism use couplet.erc_loss_ep and w1.to_local()."""
 
 import couplet
 import olmo_core_small

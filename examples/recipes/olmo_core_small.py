@@ -86,6 +86,6 @@ def trainer_of(**callbacks):
 
 
 def whole(flat):
-    """Router [n, d] or gates [n, D, d] of the flat parameter."""
+    """Returns the router [n, d] or the gates [n, D, d] of the flat parameter."""
     flat = tiny.whole(flat)
     return flat.view(8, -1) if flat.dim() == 1 else flat.view(8, -1, flat.shape[-1])

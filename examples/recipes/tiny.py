@@ -12,7 +12,7 @@ WEIGHT, SEED = 2.0, 0
 
 
 def model(seed=0):
-    """A random OLMoE of Transformers: 2 layers of 8 experts, routers of norms that ERC can act on."""
+    """Returns a random OLMoE of Transformers: 2 layers of 8 experts, with routers of norms on which ERC can act."""
     from transformers import OlmoeConfig, OlmoeForCausalLM
 
     torch.manual_seed(seed)
@@ -35,7 +35,7 @@ def model(seed=0):
 
 
 def grown(made):
-    """Norms near 1 in place of those of a fresh initialisation, so that ERC is not next to 0."""
+    """Sets norms near 1 in place of the norms of a fresh initialisation, so that ERC is not near 0."""
     with torch.no_grad():
         for name, p in made.named_parameters():
             if "experts" in name or ".gate." in name or "router" in name:
@@ -50,24 +50,24 @@ def rows(count, length=16):
 
 
 def whole(tensor):
-    """All of it, of a shard (DTensor)."""
+    """Returns the whole of a tensor that may be a shard (DTensor)."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def olmoe_layers(made):
-    """[(router, gates)] of Transformers' OLMoE: gates and up projections share a parameter, gates first."""
+    """Returns [(router, gates)] of Transformers' OLMoE. Gates and up projections share a parameter, gates first."""
     return [(layer.mlp.gate.weight, layer.mlp.experts.gate_up_proj) for layer in made.model.layers]
 
 
 class Check:
-    """with Check(model): train. At every step of an optimizer, the gradients of routers and gates must be
-    those of mean(LM loss over the step's micro-batches) + WEIGHT * mean(ERC over layers), within 1e-6 of
-    their norm; at the end ERC must have fallen.
+    """Checks a training loop: `with Check(model): train`. At every step of an optimizer, the gradients of routers and
+    gates must be the gradients of mean(LM loss over the step's micro-batches) + WEIGHT * mean(ERC over layers), within
+    1e-6 of their norm. At the end ERC must have fallen.
 
     twin: another model of the same shapes, whole on this process; layers(twin): its [(router, gates)];
     lm(twin, batch): its LM loss; gate_half: as in couplet.erc_loss; grad(p): the gradient of a parameter of
-    the model; max_grad_norm: of the clipping before the step; hooked: False where the recipe itself calls
-    step() before the optimizer's."""
+    the model; max_grad_norm: limit of the clipping before the step; hooked: False if the recipe itself calls
+    step() before the optimizer's step."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Check:
         return self
 
     def step(self):
-        """Before an optimizer's step."""
+        """Checks the gradients before an optimizer's step."""
         ours = dict(self.model.named_parameters())
         with torch.no_grad():
             for name, p in self.twin.named_parameters():
@@ -142,13 +142,14 @@ class Check:
 
 
 class CheckAdded:
-    """For trainers whose LM gradients cannot be computed again on one process: of `calls` calls of `add` in an
-    optimizer step the first must add the gradients of WEIGHT * mean(ERC over layers) by hand to those of
-    routers and gates, within 1e-6 of their norm, and the others nothing; at the end ERC must have fallen.
+    """Checks a function `add` of trainers whose LM gradients cannot be computed again on one process. The first of
+    `calls` calls in an optimizer step must add the gradients of WEIGHT * mean(ERC over layers), computed by hand, to
+    the gradients of routers and gates, within 1e-6 of their norm. The others must add nothing. At the end ERC must have
+    fallen.
 
-    layers(): [(router, gates)] of this process; whole(router or gates): all of it, on every process;
-    grad(p): where the trainer keeps the gradient of a parameter; gate_half: as in couplet.attach; loss: of one layer,
-    with the rounding of what is checked, since a hinge next to 0 hangs on the last bit."""
+    layers(): [(router, gates)] of this process; whole(router or gates): the whole tensor, on every process;
+    grad(p): the gradient of a parameter; gate_half: as in couplet.attach; loss: loss of one layer, with the rounding of
+    the checked code, since a hinge near 0 depends on the last bit."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class CheckAdded:
         self.called, self.values, self.worst = 0, [], 0.0
 
     def around(self, add):
-        """`add`, checked."""
+        """Returns `add` with the check around it."""
 
         def checked(*args, **kwargs):
             before = self._all(self.grad)
@@ -184,7 +185,7 @@ class CheckAdded:
         return checked
 
     def _all(self, of):
-        """of(p) of all layers' routers and gates, whole."""
+        """Returns of(p) of all layers' routers and gates, whole."""
         zero = lambda p: torch.zeros_like(p) if of(p) is None else of(p).detach()
         of_many = lambda p: zero(p) if torch.is_tensor(p) else [zero(one) for one in p]
         return [self.whole(of_many(many)).float().clone() for pair in self.layers() for many in pair]

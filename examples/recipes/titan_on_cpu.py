@@ -76,7 +76,7 @@ class Rows(BaseDataLoader):
 
 
 def small(Config):
-    """torchtitan's qwen3_moe_debug as a Config of one's own: two layers, two micro-batches a step, expert
+    """Returns torchtitan's qwen3_moe_debug as a Config of one's own: two layers, two micro-batches a step, expert
     parallelism over two processes."""
     debug = qwen3_moe_debug()
     config = Config(**{field.name: getattr(debug, field.name) for field in fields(debug)})

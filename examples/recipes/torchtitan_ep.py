@@ -3,11 +3,11 @@
     pip install ./python torchtitan
     torchrun --nproc-per-node 2 examples/recipes/torchtitan_ep.py
 
-attach comes after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives
+Call attach after Trainer.__init__, which builds the model on the device meta, parallelizes it, and then gives
 it memory and numbers (to_empty, init_weights). torchtitan sums gradients over processes and divides by tokens
-in its loss; erc.backward adds to the gradients that are there, so that neither reaches the coefficient. `group`
-is that of expert parallelism; without it each process gathers all experts of a layer. titan_on_cpu replaces
-what needs a GPU."""
+in its loss. erc.backward adds to the existing gradients, so that neither changes the coefficient. `group`
+is the group of expert parallelism. Without it each process gathers all experts of a layer. titan_on_cpu replaces
+the parts that need a GPU."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class ErcTrainer(Trainer):
         )
 
     def train_step(self, data):
-        self.erc.next_step(self.step - 1)  # the noise goes on after a resume
+        self.erc.next_step(self.step - 1)  # continues the noise after a resume
         super().train_step(data)
 
     def forward_backward_step(self, **batch):

@@ -1,12 +1,12 @@
-"""torchtitan with the loss as one file of your tree: no package of ours, no hook, no state.
+"""torchtitan with the loss as one file of your tree. It needs no package, hook or state of ours.
 
     cp python/vendor/erc.py examples/recipes/; pip install torchtitan
     torchrun --nproc-per-node 2 examples/recipes/torchtitan_vendored.py
 
-The loss is added in the first micro-batch of a step. full_tensor gathers a router, to_local has the experts of this
-process; autograd brings both gradients back to the shards. Where FSDP divides an expert too, gather that dimension
-first (redistribute). The argument `group` is that of expert parallelism. tiny.py, which checks the gradients, needs the
-package couplet. titan_on_cpu replaces what needs a GPU."""
+The loss is added in the first micro-batch of a step. full_tensor gathers a router, and to_local gives the experts of
+this process. Autograd brings both gradients back to the shards. If FSDP divides an expert too, gather that dimension
+first (redistribute). The argument `group` is the group of expert parallelism. tiny.py, which checks the gradients,
+needs the package couplet. titan_on_cpu replaces the parts that need a GPU."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class ErcTrainer(Trainer):
     class Config(Trainer.Config):
         erc_weight: float = tiny.WEIGHT
 
-    done = 0  # the last step that has its loss; self.step begins at 1
+    done = 0  # number of the last step that has its loss; self.step begins at 1
 
     def forward_backward_step(self, **batch):
         loss = super().forward_backward_step(**batch)

@@ -1,4 +1,4 @@
-"""TRL's SFTTrainer; its other trainers are Transformers' Trainer too.
+"""TRL's SFTTrainer. Its other trainers are also Transformers' Trainer.
 
 pip install ./python trl
 python examples/recipes/trl_sft.py"""
