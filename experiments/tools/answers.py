@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""answers.py: what the recorded runs say to the questions 1 to 5 of experiments/questions.md: every test whose runs are
-all in experiments/runs.csv, with its 95 % interval, its p-value, whether it is significant among all 27 tests, and the
-decision by the rules that are written there.
+"""answers.py: prints the answers of the recorded runs to the questions 1 to 5 of experiments/questions.md: every test
+whose runs are all in experiments/runs.csv, with its 95 % interval, its p-value, whether it is significant among all 27
+tests, and the decision by the rules of that page.
 
-A test whose runs are missing counts as unknown: what is significant or not whatever the unknown p-values turn out to be
-is said so; the rest is open (hypothesis_tests.standing)."""
+A test whose runs are missing counts as unknown. A test that is significant, or not, for all values of the unknown
+p-values is reported so. The others are open (hypothesis_tests.standing)."""
 
 import statistics
 import sys
@@ -49,7 +49,7 @@ def unit_of(name):
 
 
 def ranks(values):
-    """Equal values have the mean of their ranks."""
+    """Returns the ranks of the values. Equal values have the mean of their ranks."""
     return [sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values]
 
 
@@ -72,19 +72,19 @@ class Answers:
         self.standing = tests.standing({name: one.p for name, one in self.found.items()})
 
     def test(self, name):
-        """The interval of a test."""
+        """Returns the interval of a test."""
         if name not in self.found:
             raise KeyError(f"test {name}: not all of its runs are recorded")
         return self.found[name]
 
     def significant(self, name):
-        """In words."""
+        """Returns the standing of a test in words."""
         self.test(name)
         return {True: "significant", False: "not significant", None: "open"}[self.standing[name]]
 
     def rows(self, question):
-        """The tests of a question as rows of a table in Markdown, without the bars around: test, what, mean with its
-        interval, p, standing."""
+        """Returns the tests of a question as rows of a table in Markdown, without the outer bars: test, figure, mean
+        with its interval, p, standing."""
         return " |\n| ".join(
             f"{name} | {words.replace('|', chr(92) + '|')} | {printed(self.found[name], f'+{PLACES[unit_of(name)]}')} | "
             f"{p_value(self.found[name].p)} | {self.significant(name)}"
@@ -93,7 +93,7 @@ class Answers:
         )
 
     def verdict(self, question):
-        """The decision by the rules of a question, 1 to 5, or of one of the tests 4a and 4b."""
+        """Returns the decision by the rules of a question, 1 to 5, or of one of the tests 4a and 4b."""
         return {
             1: self.sign,
             2: self.causes,
@@ -124,12 +124,12 @@ class Answers:
         return f"{'undecided' if final else 'open'}: {which}"
 
     def explained(self):
-        """Rank correlation of agreement with the share of negative scores, over layers and runs with ERC of blocks A
-        and B; None if a run is missing."""
+        """Returns the rank correlation of agreement with the share of negative scores, over layers and runs with ERC of
+        blocks A and B; None if a run is missing."""
         return self.explained_among(["a-erc-1", *("-".join(["b", *cell, "erc"]) for cell in CELLS)])
 
     def explained_among(self, arms, of_runs=False):
-        """The same over the layers and runs of these arms; of_runs: over the means of the runs."""
+        """Returns this correlation over the layers and runs of these arms; of_runs: over the means of the runs."""
         rows = [(arm, seed) for arm in arms for seed in (tests.A if arm.startswith("a-") else tests.B)]
         if any(run not in self.table.rows for run in rows):
             return None
@@ -147,17 +147,18 @@ class Answers:
         return rank_correlation(*map(list, zip(*pairs)))
 
     def effect(self, figure, name):
-        """Returns an effect of block B (hypothesis_tests.factorial): "z", "balance", or an interaction as "z x arm". Only
-        those of question 2 are tests."""
+        """Returns an effect of block B (hypothesis_tests.factorial): "z", "balance", or an interaction as "z x arm".
+        Only the effects of question 2 are tests."""
         mean, half, p = tests.factorial(self.figure_of, figure, interactions=True)[name]
         return Interval(mean, mean - half, mean + half, p, None)
 
     def vanilla_cells(self, figure="router_cos"):
-        """{(z, balance): mean of the vanilla runs}."""
+        """Returns {(z, balance): mean of the vanilla runs}."""
         return {cell: self.table.mean(figure, "b-" + "-".join([*cell, "vanilla"])) for cell in CELLS}
 
     def causes(self):
-        """Returns the sentence of question 2: the significant tests, and where the paper's router_cos is reached."""
+        """Returns the sentence of question 2: the significant tests, and the cells that reach the paper's
+        router_cos."""
         means = self.vanilla_cells()
         where = [f"{'-'.join(cell)} ({number(mean, '2')})" for cell, mean in means.items() if mean <= REACHED]
         return f"{self.standings(['2a', '2b', '2c', '2d', '2e', '2f'])}; router_cos is at most {REACHED:.2f} in " + (
@@ -187,7 +188,8 @@ class Answers:
         )
 
     def chosen(self):
-        """{arm: (its run of block C with the least mean validation loss, that loss)}; empty if a run is missing."""
+        """Returns {arm: (its run of block C with the least mean validation loss, that loss)}; empty if a run is
+        missing."""
         arms = {arm for arm, _ in self.table.rows if arm.startswith("c-")}
         means = {
             arm: self.table.mean("val_loss", arm) for arm in sorted(arms) if len(self.table.seeds(arm)) == len(tests.C)
@@ -201,7 +203,7 @@ class Answers:
         return self.standings([f"5{letter}" for letter in "abcdefghi"])
 
     def several_processors(self):
-        """Seeds of the second series whose arms were not all run on one kind."""
+        """Returns seeds of the second series whose arms were not all run on one kind of processor."""
         kinds = {}
         for (arm, seed), row in self.table.rows.items():
             if row["processor"]:
@@ -210,7 +212,7 @@ class Answers:
 
 
 def lines_of(answers, question):
-    """Lines of one question."""
+    """Yields the lines of one question."""
     names = [name for name in tests.WEIGHT if name[0] == str(question)]
     for name in names:
         if name in answers.found:

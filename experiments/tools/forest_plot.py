@@ -2,9 +2,9 @@
 """forest_plot.py [--check]: writes experiments/forest.svg: the contrasts of the recorded runs, one a row, with 95 %
 intervals of Student's t, grouped by the questions of experiments/questions.md and by unit.
 
-A contrast whose runs are not all in experiments/runs.csv is left out. The verdict of a test is that of
-experiments/tools/answers.py; the contrasts of the first series have one in brackets, by their own interval alone.
---check: exits with 1 if the file is not what would be written."""
+A contrast whose runs are not all in experiments/runs.csv is left out. The verdict of a test comes from
+experiments/tools/answers.py. The contrasts of the first series have a verdict in brackets, by their own interval alone.
+--check: exits with 1 if the file differs."""
 
 import argparse
 import math
@@ -76,16 +76,17 @@ PAIRS, FIGURES, VERDICT = (
 INK, GREY, PALE, BAND, STRONG = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#e8f0e4", "#0b5394"
 
 
-# ---- what is shown ----
+# ---- rows of the plot ----
 
 
 def pairs_of(name):
-    """Pairs of a test, of 1a to 1d runs; one of question 2 compares twelve runs with the twelve that differ in one weight alone."""
+    """Returns the number of pairs of a test, for 1a to 1d of runs. A test of question 2 compares twelve runs with the
+    twelve runs that differ in one weight only."""
     return {"1": len(tests.A), "2": 4 * len(tests.B), "3": len(tests.A), "4": len(tests.D), "5": len(tests.E)}[name[0]]
 
 
 def rows_of(answers, panel):
-    """[(label, number of pairs, interval, verdict, whether it is one of the tests)]"""
+    """Returns [(label, number of pairs, interval, verdict, whether it is one of the tests)]."""
     _, figure, arms, names, _, (below, above), _ = panel
     rows = []
     for arm, label in arms:
@@ -104,7 +105,7 @@ def rows_of(answers, panel):
 
 
 def ticks(low, high):
-    """A few round numbers between them, and the digits that they need."""
+    """Returns a few round numbers between low and high, and the digits that they need."""
     raw = (high - low) / 7
     size = 10 ** math.floor(math.log10(raw))
     step = next(times * size for times in (1, 2, 5, 10) if times * size >= raw)
@@ -127,7 +128,7 @@ def line(x1, y1, x2, y2, colour, width=1.0):
 
 
 def drawn(panel, rows, y):
-    """(elements, the y below) of a panel that begins at y."""
+    """Returns (elements, the y below) of a panel that begins at y."""
     title, _, _, _, digits, _, equal = panel
     ends = [0.0, *(end for _, _, one, _, _ in rows for end in one.interval), *((-equal, equal) if equal else ())]
     margin = 0.04 * (max(ends) - min(ends))

@@ -1,5 +1,5 @@
-"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and which of
-them are significant together."""
+"""hypothesis_tests.py - the tests of experiments/questions.md: their p-values from the figures of runs, and the tests
+that are significant together."""
 
 import math
 import pathlib
@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 from couplet.compare._statistics import half, spread, student_cdf, student_quantile  # noqa: E402
 
-LEVEL = 0.045  # probability of a false rejection; a little below 5 %, since residuals are not normal
+LEVEL = 0.045  # probability of a false rejection, a little below 5 % since residuals are not normal
 A, B, C, D, E = (range(*ends) for ends in ((100, 110), (120, 123), (130, 132), (140, 150), (150, 156)))
 WEIGHT = {
     "1a": 1,
@@ -46,12 +46,12 @@ WEIGHT = {
 
 
 def t_tail(t, df):
-    """P(|T| >= |t|). Not below 1e-16."""
+    """Returns P(|T| >= |t|), at least 1e-16."""
     return max(2 * student_cdf(-abs(t), df), 1e-16)
 
 
 def one_sample(values):
-    """(mean, half of the 95 % interval, p) of values whose mean is 0 under the null."""
+    """Returns (mean, half of the 95 % interval, p) of values whose mean is 0 under the null."""
     of = spread(values)
     if of.sd == 0:
         return of.mean, 0.0, float(of.mean == 0)
@@ -70,10 +70,10 @@ def difference(figure_of, arm, other, seeds, figure):
 
 
 def factorial(figure_of, figure, interactions=False):
-    """{"z": (effect, half, p), "balance": ...}: z.weight 0.001 less 0, and balance.weight 0.01 less 0.001, over
-    both arms; a linear model with the eight cells and the seeds as blocks: 24 - 8 - 2 degrees of freedom.
+    """Returns {"z": (effect, half, p), "balance": ...}: z.weight 0.001 less 0, and balance.weight 0.01 less 0.001, over
+    both arms, by a linear model with the eight cells and the seeds as blocks: 24 - 8 - 2 degrees of freedom.
     With interactions, which are not tests, also "z x balance", "z x arm" and "balance x arm": the effect of the first
-    with the high weight (with the loss, for arm) less that without."""
+    with the high weight (with the loss, for arm) less the effect without."""
     cells = [(z, b, arm) for z in ("z", "noz") for b in ("balance", "little") for arm in ("vanilla", "erc")]
     value = {(cell, seed): figure_of("b-" + "-".join(cell), seed, figure) for cell in cells for seed in B}
     grand = statistics.fmean(value.values())
@@ -84,7 +84,7 @@ def factorial(figure_of, figure, interactions=False):
     error = math.sqrt(squares / df * 4 / len(value))
 
     def effect(sign, scale=1):
-        """Twice the mean of the cells' means with the signs given, times scale."""
+        """Returns twice the mean of the cells' means with the given signs, times scale."""
         found, own = scale * 2 * statistics.fmean(sign(cell) * of_cell[cell] for cell in cells), scale * error
         p = t_tail(found / own, df) if own else float(found == 0)
         return found, student_quantile(0.975, df) * own, p
@@ -101,8 +101,9 @@ def factorial(figure_of, figure, interactions=False):
 
 
 def tests(figure_of, partly=False):
-    """{test: (mean, half of the 95 % interval, p)} of experiments/questions.md; figure_of(arm, seed, figure), an
-    error (KeyError of a run, ValueError of a figure) if it is not there. Partly: those whose runs are all there."""
+    """Returns {test: (mean, half of the 95 % interval, p)} of experiments/questions.md. figure_of(arm, seed, figure)
+    raises an error (KeyError for a run, ValueError for a figure) if the value is missing. partly: only tests whose runs
+    all exist."""
     f, found = figure_of, {}
 
     def add(names, make):
@@ -138,7 +139,7 @@ def p_values(figure_of):
 
 
 def rejected(p):
-    """The significant tests: weighted Holm (Holm 1979)."""
+    """Returns the significant tests by weighted Holm (Holm 1979)."""
     left, found = sum(WEIGHT[name] for name in p), []
     for name in sorted(p, key=lambda one: p[one] / WEIGHT[one]):
         if p[name] / WEIGHT[name] > LEVEL / left:
@@ -149,13 +150,13 @@ def rejected(p):
 
 
 def standing(p):
-    """{test: True (significant), False (not), None (open)} of all tests, where p has those that are known.
+    """Returns {test: True (significant), False (not), None (open)} for all tests; p has the known p-values.
 
     Holm's procedure is monotone. It is the closed test (Marcus, Peritz, Gabriel 1976) of the weighted Bonferroni tests:
     a hypothesis is rejected if every set I of hypotheses that contains it has a member j with p_j / w_j at most LEVEL
-    over the sum of the weights of I. A smaller p-value can only make more of these conditions true. So what is rejected
-    with p = 1 for the unknown ones stays rejected whatever they turn out to be, and what is not rejected with p = 0 for
-    them never will be. In between it is open: it depends on the unknown ones. A test that is itself unknown is open."""
+    over the sum of the weights of I. A smaller p-value can only make more of these conditions true. A test that is
+    rejected with p = 1 for the unknown tests is therefore rejected for all their values. A test that is not rejected
+    with p = 0 for them never is. Otherwise it is open. A test that is itself unknown is open."""
     surely = rejected({**dict.fromkeys(WEIGHT, 1.0), **p})
     perhaps = rejected({**dict.fromkeys(WEIGHT, 0.0), **p})
     return {name: True if name in surely else False if name in p and name not in perhaps else None for name in WEIGHT}

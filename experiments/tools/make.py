@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""make.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the
-runs that experiments/list.json names, one thread each and N at a time, measures what their checkpoints hold,
-records both as folders of experiments/runs/, which records.py packs, and writes results.json and the pictures of every
-experiment. Pictures need matplotlib (python/couplet/plot.py).
+"""make.py COUPLET [--only WORD] [--runs WORD] [--jobs N] [--measure] [--again] [--list]: makes the runs that
+experiments/list.json names, one thread each and N at a time, measures their checkpoints, records both as folders of
+experiments/runs/, which records.py packs, and writes results.json and the pictures of every experiment. Pictures need
+matplotlib (python/couplet/plot.py).
 
-A run that is recorded is not made again; one that was interrupted goes on from its last checkpoint.
+A recorded run is not made again. An interrupted run goes on from its last checkpoint.
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
---runs WORD: the runs whose names begin with it, and no experiment: a block of experiments/questions.md.
---again:     with --runs: what is recorded of their checkpoints is measured once more.
---weights:   with --runs: the matrices of recorded runs with R and W_g, in build/experiments/weights; a run whose
-             checkpoint is gone is trained again.
+--runs WORD: the runs whose names begin with WORD, and no experiment: a block of experiments/questions.md.
+--again:     with --runs: the recorded figures of their checkpoints are measured once more.
+--weights:   with --runs: the matrices of recorded runs with R and W_g, in build/experiments/weights. A run without
+             checkpoint is trained again.
 --measure:   the cost of coupling loss and Autonomy-of-Experts, which needs an idle machine.
---list:      what is there and what is missing; nothing is made."""
+--list:      prints the existing and the missing parts, and makes no run."""
 
 import argparse
 import concurrent.futures
@@ -40,11 +40,11 @@ LIST = runs_table.LIST
 KEEP_EVERY = 100  # steps between recorded lines of metrics
 TEXT_TOKENS = 100000
 MOST_EXPERTS = 64  # git has the matrices of runs with no more experts
-# Which tasks, with the words of `couplet eval`.
+# Tasks, with the words of `couplet eval`.
 TASKS = {
     ",".join(task for task in runs_table.TASKS if task != "mmlu"): [],
     "mmlu": ["--profile", "inloop", "--variant", "test"],
-}  # its rows here are of that split
+}  # the rows here are of that split
 
 
 def print_now(*words):
@@ -64,7 +64,7 @@ def settings_of(name):
 
 
 def couplet(program, *words, log=None):
-    """One thread, which does not spin while another process wants the processor."""
+    """Runs the program with one thread, which does not spin while another process wants the processor."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
         [program, *map(str, words)],
@@ -85,7 +85,7 @@ def sets(settings):
 
 
 def train(program, name):
-    """The run's folder, trained to its end."""
+    """Returns the run's folder, trained to its end."""
     run, settings = WORK / name, settings_of(name)
     note = WORK / f"{name}.settings.json"
     if run.exists() and (not note.exists() or json.loads(note.read_text()) != settings):
@@ -112,7 +112,7 @@ def train(program, name):
 
 
 def rounded(value):
-    """Six digits are more than a run of another seed repeats."""
+    """Rounds to six digits, which are more than runs of two seeds share."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, list):
@@ -123,8 +123,8 @@ def rounded(value):
 
 
 def record_metrics(run, to):
-    """Every KEEP_EVERY-th line and the evaluated ones, without the counts of single experts. grad_norm_max: also of
-    the lines that are left out before it (records up to 2026-11-26: of its own steps alone)."""
+    """Records every KEEP_EVERY-th line and the evaluated lines, without the counts of single experts. grad_norm_max
+    includes the omitted lines before it (in records up to 2026-11-26: only its own steps)."""
     lines, largest = [], 0
     for text in (run / "metrics.jsonl").read_text().splitlines():
         line = json.loads(text)
@@ -137,7 +137,7 @@ def record_metrics(run, to):
 
 
 def without_machine(text):
-    """With the data where a reader of the record has it, in place of paths of this machine."""
+    """Returns the text with the data's paths in the record in place of paths of this machine."""
     for there, here in (
         (str(HOME / ".." / "data"), "../../../data"),
         (str(ROOT / "data"), "../../../data"),
@@ -148,13 +148,13 @@ def without_machine(text):
 
 
 def record_config(run, to):
-    """As used, without comments."""
+    """Records the configuration as used, without comments."""
     lines = [line for line in (run / "config.yaml").read_text().splitlines() if not line.lstrip().startswith("#")]
     (to / "config.yaml").write_text(without_machine("\n".join(lines) + "\n"))
 
 
 def record_start(run, to):
-    """Without the counts of single experts."""
+    """Records start.json without the counts of single experts."""
     start = json.loads((run / "start.json").read_text())
     start.pop("tokens_per_expert", None)
     (to / "start.json").write_text(without_machine(json.dumps(rounded(start))) + "\n")
@@ -186,7 +186,7 @@ def measured(program, run):
 
 
 def read_safetensors(path):
-    """{name: array} of a file of F32 tensors."""
+    """Returns {name: array} of a file of F32 tensors."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header, data = json.loads(file.read(length)), file.read()
@@ -198,7 +198,7 @@ def read_safetensors(path):
 
 
 def write_safetensors(path, tensors):
-    """F16 or BF16 (uint16) arrays."""
+    """Writes F16 or BF16 (uint16) arrays."""
     header, at = {}, 0
     for name, x in tensors.items():
         header[name] = {
@@ -216,15 +216,15 @@ def write_safetensors(path, tensors):
 
 
 def bf16(x):
-    """Rounded to the nearest even, as bits."""
+    """Returns the bits of x rounded to BF16, to the nearest even."""
     bits = x.view(numpy.uint32).astype(numpy.uint64)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
 
 
 def write_weights(run, report):
-    """build/experiments/weights/RUN.safetensors, outside git. F16, of every layer [n,n]: M, the clean M[i,j] =
+    """Writes build/experiments/weights/RUN.safetensors, outside git. F16, for every layer [n,n]: M, the clean M[i,j] =
     |R_i W_g^j|; M_tok; R R^T; and token_mean [d], the mean of the sampled tokens. BF16: R [n,d] and W_g [n,D,d].
-    Returns the F16 ones."""
+    Returns the F16 tensors."""
     weights = read_safetensors(run / "last" / "model.safetensors")
     tensors, kept = {}, {}
     for layer in report["routing"]["layers"]:
@@ -246,14 +246,15 @@ def write_weights(run, report):
 
 
 def record_matrices(run, report, to):
-    """matrices.safetensors: the F16 tensors of write_weights; of more than MOST_EXPERTS experts they are there alone."""
+    """Writes matrices.safetensors with the F16 tensors of write_weights. With more than MOST_EXPERTS experts it writes
+    only the file of write_weights."""
     tensors = write_weights(run, report)
     if len(report["routing"]["layers"][0]["tokens_M"]["routed"]) <= MOST_EXPERTS:
         write_safetensors(to / "matrices.safetensors", tensors)
 
 
 def processor():
-    """The kind of processor: a run repeats bit for bit on its own kind."""
+    """Returns the kind of processor. A run repeats bit for bit on its own kind."""
     flags = pathlib.Path("/proc/cpuinfo").read_text().split()
     return next(
         (
@@ -266,7 +267,7 @@ def processor():
 
 
 def record_points(program, run, to):
-    """The chart of the t-SNE of the experts of the middle layer, of the first seed alone."""
+    """Records the chart of the t-SNE of the experts of the middle layer, for the first seed only."""
     from couplet.report import _tsne
 
     rows = WORK / f"{run.name}.npy"
@@ -277,7 +278,7 @@ def record_points(program, run, to):
 
 
 def slim(value, most=12):
-    """Without matrices, lists with a number for every expert, and names of folders."""
+    """Returns the value without matrices, lists with a number for every expert, and names of folders."""
     if isinstance(value, dict):
         return {
             key: slim(one, most)
@@ -297,7 +298,7 @@ def record_checkpoint(program, run, to):
 
 
 def record_tasks(program, run, to):
-    """tasks.json: {task: {"profile", "n", metric: value}} of TASKS, for arms that list.json asks it of."""
+    """Writes tasks.json: {task: {"profile", "n", metric: value}} of TASKS, for arms that list.json selects."""
     found, out = {}, WORK / f"{run.name}.tasks.json"
     for tasks, words in TASKS.items():
         couplet(
@@ -328,7 +329,7 @@ def record_again(program, name):
 
 
 def record(program, name):
-    """Makes the run if need be and records it, whole or not at all."""
+    """Makes the run if it is missing and records it, whole or not at all."""
     to, part = records.RUNS / name, WORK / f"{name}.part"
     run = train(program, name)
     shutil.rmtree(part, ignore_errors=True)
@@ -366,7 +367,7 @@ def spread(rows):
 
 
 def post_hoc(experiment):
-    """Figures of checkpoints: mean and spread over seeds, for every arm."""
+    """Returns figures of checkpoints: mean and spread over seeds, for every arm."""
     return {
         arm: {
             label: spread(
@@ -379,7 +380,7 @@ def post_hoc(experiment):
 
 
 def compared(program, experiment):
-    """The file that `couplet compare` writes over the recorded runs: figures, pairs, charts."""
+    """Returns the document that `couplet compare` writes for the recorded runs: figures, pairs, charts."""
     names = [name for arm in experiment["arms"] for name in run_names(arm)]
     records.unpack(names, WORK / "records")
     runs = [WORK / "records" / name for name in names]
@@ -390,7 +391,7 @@ def compared(program, experiment):
 
 
 def draw(experiment, comparison, folder):
-    """The experiment's pictures: charts of the comparison, and t-SNE of recorded runs."""
+    """Draws the experiment's pictures: charts of the comparison, and t-SNE of recorded runs."""
     charts = plot.charts_of(comparison) if comparison else []
     charts = [chart for chart in charts if chart["id"] in experiment["charts"]]
     for arm in experiment.get("tsne", []):
@@ -423,7 +424,7 @@ def summary(report, experiment):
 
 
 def loss_at(name, tokens):
-    """Validation loss of a recorded run, between its evaluations."""
+    """Returns the validation loss of a recorded run, linear between its evaluations."""
     points = [(line["tokens"], line["val_loss"]) for line in records.lines_of(name) if "val_loss" in line]
     for (a, low), (b, high) in zip(points, points[1:]):
         if a <= tokens <= b:
@@ -432,7 +433,7 @@ def loss_at(name, tokens):
 
 
 def bits_per_byte_pairs(experiment):
-    """Each arm less the first, in pairs of the same seed, with a 95 % interval by Student's t."""
+    """Returns each arm less the first, in pairs of equal seeds, with a 95 % interval by Student's t."""
     result, base = {}, experiment["arms"][0]
     for arm in experiment["arms"][1:]:
         pairs = [
@@ -445,8 +446,8 @@ def bits_per_byte_pairs(experiment):
 
 
 def at_equal_time(experiment):
-    """Every arm stopped when vanilla is done, by the cost that was measured on an idle machine. Their
-    schedules are then not at their ends, which speaks against the slower ones."""
+    """Returns the results of every arm stopped when vanilla is done, by the cost measured on an idle machine. The
+    schedules of slower arms are then not at their ends, which is a disadvantage for them."""
     cost = HOME / "overhead" / "results.json"
     if not cost.exists():
         return None
@@ -515,7 +516,8 @@ def run_seconds(program, arm, steps):
 
 
 def step_seconds(program, arm, few=10, many=70):
-    """The steps by which a longer run takes longer: its start, its logged last step and its end cancel."""
+    """Returns the seconds of a step from the difference of a long and a short run: start, logged last step and end
+    cancel."""
     short, _ = run_seconds(program, arm, few)
     long, memory = run_seconds(program, arm, many)
     return (long - short) / (many - few), memory
@@ -550,7 +552,7 @@ def planned_at_size(program):
 
 
 def measure_cost(program, experiment, rounds=5):
-    """Alternating short runs; ratios to vanilla beside those of `couplet plan`."""
+    """Measures alternating short runs, and writes ratios to vanilla beside the ratios of `couplet plan`."""
     arms = experiment["arms"]
     times = {arm: [] for arm in arms}
     memory = {}
@@ -585,7 +587,7 @@ def measure_cost(program, experiment, rounds=5):
     print_now(f"{experiment['folder']}: measured")
 
 
-# ---- the whole ----
+# ---- the command ----
 
 
 def chosen(only):
@@ -600,7 +602,7 @@ def chosen(only):
 
 
 def names_of(experiments):
-    """The runs they stand on, each once, the first seed of all arms before the second."""
+    """Returns the runs of the experiments, each once, the first seed of all arms before the second."""
     return names_of_arms(
         dict.fromkeys(arm for one in experiments if not one.get("cost") for arm in [*one["arms"], *one.get("tsne", [])])
     )

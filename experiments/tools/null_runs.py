@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""null_runs.py [--series N] [--seed S]: how often the tests of experiments/questions.md, all together, reject
-something where there is nothing: N (10,000) simulated series of runs without any effect.
+"""null_runs.py [--series N] [--seed S]: measures how often the tests of experiments/questions.md, all together, reject
+a hypothesis without any effect, in N (10,000) simulated series of runs.
 
-A simulated run has, for each figure, the mean of its seed and a residual; both are drawn with replacement from
+A simulated run has, for each figure, the mean of its seed and a residual. Both are drawn with replacement from
 the recorded runs of the first series (arms of 1,000 steps with 32 experts, seeds 0 and 1): a seed's mean less the
-mean of all, and what is left of a run after the means of its arm and its seed, scaled for the degrees of freedom that
-these take. Figures of one run are drawn together, so that they keep their correlation. The first series recorded no
-figures of centred rows: centred_rows_own has the residuals of rows_own. Other figures that it did not record have those
-of agreement/spearman_mean, drawn anew. Printed: the share of series with at least one rejection, and of each test
-alone. Exits with 1 if the first is above 5 % by more than two standard errors."""
+mean of all runs, and a run less the means of its arm and its seed, scaled for the degrees of freedom of these means.
+Figures of one run are drawn together, so that they keep their correlation. The first series recorded no
+figures of centred rows: centred_rows_own has the residuals of rows_own. Other figures that it did not record have the
+residuals of agreement/spearman_mean, drawn anew. It prints the share of series with at least one rejection, and the
+share of each test. It exits with 1 if the first share is above 5 % by more than two standard errors."""
 
 import argparse
 import math
@@ -38,7 +38,7 @@ def read(name):
 
 
 def residuals():
-    """([{figure: value} of a run], [{figure: value} of a seed])."""
+    """Returns ([{figure: value} of a run], [{figure: value} of a seed])."""
     arms = sorted(
         name[:-3]
         for name in records.names("short")
@@ -64,7 +64,7 @@ def residuals():
 
 
 class Series:
-    """Figures of runs, made when they are asked for; the same run has the same figures."""
+    """Figures of runs, made on first use. A run keeps its figures."""
 
     def __init__(self, own, of_seed):
         self.own, self.of_seed, self.runs, self.seeds = own, of_seed, {}, {}

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""records.py unpack [BLOCK ...] [--to DIR] | pack: the records of runs, which lie packed in experiments/runs/.
+"""records.py unpack [BLOCK ...] [--to DIR] | pack: unpacks or packs the records of runs in experiments/runs/.
 
-A record is a folder RUN/ of files. A block is a set of runs of one question: a to f are those of experiments/questions.md,
-long and short the runs of 2,000 and of 1,000 steps of the first series. runs/BLOCK.tar.xz has the records of a block, and
-first of all BLOCK.sha256: the SHA-256 of each file, as sha256sum -c reads it. The runs of LOOSE are folders beside the
-packs; so is every run that was recorded after the last `pack`. A folder counts in place of a packed run of its name.
+A record is a folder RUN/ of files. A block is a set of runs of one question: a to f are the blocks of
+experiments/questions.md, long and short the runs of 2,000 and of 1,000 steps of the first series. runs/BLOCK.tar.xz has
+the records of a block, and first of all BLOCK.sha256: the SHA-256 of each file, as sha256sum -c reads it. The runs of
+LOOSE are folders beside the packs, as is every run that was recorded after the last `pack`. A folder counts in place of
+a packed run of its name.
 
 unpack: writes the folders of all runs of the blocks (default: all blocks) into DIR (default: build/records).
-pack:   takes every folder but those of LOOSE into the pack of its block, and removes it."""
+pack:   moves every folder except LOOSE's into the pack of its block."""
 
 import argparse
 import functools
@@ -27,7 +28,7 @@ LOOSE = {
     "short-alpha-0.4-s0",
     "short-alpha-1-s0",
     "short-vanilla-s0",
-}  # tests and pages read them there
+}  # tests and pages read these folders
 
 
 def block_of(run):
@@ -49,7 +50,8 @@ def sums_of(files):
 
 @functools.cache
 def packed(block):
-    """{run: {file: bytes}} of a pack; {} if there is none. A file that is not what its SHA-256 says is an error."""
+    """Returns {run: {file: bytes}} of a pack, or {} if it does not exist. A file with another SHA-256 than recorded is
+    an error."""
     path, runs = RUNS / f"{block}.tar.xz", {}
     if not path.exists():
         return runs
@@ -65,7 +67,7 @@ def packed(block):
 
 
 def names(block=None):
-    """The recorded runs, of one block or of all."""
+    """Returns the names of the recorded runs, of one block or of all."""
     packs = [block] if block else blocks()
     return sorted(
         {*(run for one in packs for run in packed(one)), *(run for run in folders() if block in (None, block_of(run)))}
@@ -73,7 +75,7 @@ def names(block=None):
 
 
 def files_of(run):
-    """{file: bytes} of a recorded run."""
+    """Returns {file: bytes} of a recorded run."""
     folder = RUNS / run
     if folder.exists():
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
@@ -81,27 +83,28 @@ def files_of(run):
 
 
 def document(run, name):
-    """A JSON file of a record; None if it has no such file."""
+    """Returns a JSON file of a record, or None if the record has no such file."""
     data = files_of(run).get(name)
     return None if data is None else json.loads(data)
 
 
 def lines_of(run):
-    """The recorded lines of the metrics."""
+    """Returns the recorded lines of the metrics."""
     return [json.loads(line) for line in files_of(run)["metrics.jsonl"].splitlines()]
 
 
 def unpack(runs, to):
     """Writes the folders of recorded runs."""
     for run in runs:
-        files = files_of(run)  # before the folder is there, which may be that of the record
+        files = files_of(run)  # before the folder exists, which may be the record's own
         (to / run).mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (to / run / name).write_bytes(data)
 
 
 def write_pack(block, runs):
-    """runs: {run: {file: bytes}}. Files of one name stand together: they are alike, which makes the pack smaller."""
+    """Writes the pack of a block. runs: {run: {file: bytes}}. Files of one name stand together: they are alike, which
+    makes the pack smaller."""
     files = {
         f"{run}/{file}": runs[run][file]
         for file in sorted({file for one in runs.values() for file in one})
@@ -111,7 +114,7 @@ def write_pack(block, runs):
     part = RUNS / f"{block}.part"
     with tarfile.open(part, "w:xz", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in {f"{block}.sha256": sums_of(files).encode(), **files}.items():
-            entry = tarfile.TarInfo(name)  # with no owner and no time: the same files give the same pack
+            entry = tarfile.TarInfo(name)  # without owner and time, so that equal files give an equal pack
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
     part.rename(RUNS / f"{block}.tar.xz")

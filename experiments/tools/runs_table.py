@@ -2,14 +2,14 @@
 """runs_table.py [--check]: writes experiments/runs.csv, one line a recorded run, from the records (records.py).
 
 experiments/columns.csv is the dictionary of its columns: unit, source and meaning of each. A source is a file of the
-record and perhaps where in it the figure stands: members of report.json by a path, or a name of a figure of every layer
-in start.json or in the last line of metrics.jsonl, in older records under the next name; a cell is the mean over the
-layers. NAME_by_layer has the numbers of the layers, separated by spaces. An empty cell: the run has no such figure (no
-router; recorded by an older version).
+record and optionally the figure's place in it: members of report.json by a path, or a name of a figure of every layer
+in start.json or in the last line of metrics.jsonl, in older records under the next name. Such a cell is the mean over
+the layers. NAME_by_layer has the numbers of the layers, separated by spaces. A cell is empty if the run has no such
+figure (no router; recorded by an older version).
 
---check: exits with 1 if the file is not what would be written, if a record has a path that begins at the root of a machine,
-if the matrices of a run do not have the figures of its report, or if base.yaml with the settings of a run is not the
-configuration that it recorded."""
+--check: exits with 1 if the file differs, if a record has a path that begins at the root of a machine, if the matrices
+of a run do not have the figures of its report, or if base.yaml with the settings of a run is not the configuration that
+it recorded."""
 
 import argparse
 import csv
@@ -32,7 +32,7 @@ BY_LAYER = [one["column"].removesuffix("_by_layer") for one in COLUMNS if one["c
 
 
 def figures_of(file):
-    """{column: where in the file, ...} of the columns that are means over the layers."""
+    """Returns {column: its place in the file, ...} of the columns that are means over the layers."""
     sources = {one["column"]: one["source"].split() for one in COLUMNS if not one["column"].endswith("_by_layer")}
     return {name: source[1:] for name, source in sources.items() if source[:1] == [file] and source[1:]}
 
@@ -43,12 +43,12 @@ STARTED, TRAINED = figures_of("start.json"), figures_of("metrics.jsonl")
 TASKS = ("arc_challenge", "boolq", "commonsense_qa", "copa", "hellaswag", "mmlu", "winogrande")
 # Settings that model.router=aoe changes, if not set.
 OF_AOE = {"model.aoe_rank": "43", "erc.weight": "0", "z.weight": "0"}
-STEADY = 200  # steps after which a gradient norm is one of training, not of its beginning
+STEADY = 200  # first step whose gradient norm counts as one of training, not of its beginning
 LAST = 10  # recorded lines over which balance_loss is averaged
 
 
 def dig(value, path):
-    """The member at a path like a/b; a list gives the list of its entries' members."""
+    """Returns the member at a path such as a/b. A list gives the list of its entries' members."""
     for key in path.split("/"):
         if isinstance(value, list):
             value = [one.get(key) if isinstance(one, dict) else None for one in value]
@@ -58,8 +58,8 @@ def dig(value, path):
 
 
 def layers_of(report, path):
-    """The figure of every layer; empty if a layer has none. Autonomy-of-Experts has no layers of weights."""
-    if path == "routing/layers/max_vio":  # older records have the load alone
+    """Returns the figure of every layer; empty if a layer lacks it. Autonomy-of-Experts has no layers of weights."""
+    if path == "routing/layers/max_vio":  # older records have only the load
         return [load - 1 for load in dig(report, "routing/layers/load_max_over_mean")]
     values = dig(report, path) or []
     return values if all(isinstance(value, (int, float)) for value in values) else []
@@ -76,7 +76,7 @@ def settings_of(arm):
 
 
 def flat(text):
-    """{"section.name": value} of a configuration."""
+    """Returns {"section.name": value} of a configuration."""
     section, found = None, {}
     for line in text.splitlines():
         name, _, value = line.strip().partition(": ")
@@ -92,7 +92,7 @@ def configuration(run):
 
 
 def balance_layers(run, lines):
-    """The load-balancing loss times its weight, mean of the last recorded lines, of every layer."""
+    """Returns the load-balancing loss times its weight, as a mean of the last recorded lines, for every layer."""
     weight = float(configuration(run)["balance.weight"])
     return [weight * statistics.fmean(values) for values in zip(*(line["balance_layers"] for line in lines[-LAST:]))]
 
@@ -103,13 +103,13 @@ def bits_per_byte(run):
 
 
 def task_bits(run):
-    """Bits per byte of the right answers, one a task; empty if the run was not evaluated."""
+    """Returns bits per byte of the right answers, one number a task; empty if the run was not evaluated."""
     found = records.document(run, "tasks.json")
     return [found[task]["bpb"] for task in TASKS] if found else []
 
 
 def row_of(run):
-    """A line as {column: value}."""
+    """Returns a line as {column: value}."""
     arm, seed = run.rsplit("-s", 1)
     report, lines = records.document(run, "report.json"), records.lines_of(run)
     start, last = records.document(run, "start.json"), lines[-1]
@@ -164,14 +164,14 @@ def table():
 
 
 def rows():
-    """{(arm, seed): {column: text}} of the table."""
+    """Returns {(arm, seed): {column: text}} of the table."""
     with open(TABLE, newline="") as file:
         return {(row["arm"], int(row["seed"])): row for row in csv.DictReader(file)}
 
 
 def read():
-    """figure_of(arm, seed, figure) of the table, for hypothesis_tests. A run that is not there is a KeyError, a
-    figure that it does not have a ValueError."""
+    """Returns figure_of(arm, seed, figure) of the table, for hypothesis_tests. A missing run is a KeyError, a missing
+    figure a ValueError."""
     table_rows = rows()
     return lambda arm, seed, figure: float(table_rows[arm, seed][figure])
 
@@ -180,7 +180,7 @@ ABSOLUTE = re.compile(r'(?:^|[\s"\[,:])/[\w.-]+/')  # a path, not the / of a/b
 
 
 def machine_paths(run):
-    """Files of a record with a path of the machine that made it."""
+    """Yields files of a record with a path of the machine that made it."""
     for name, data in records.files_of(run).items():
         text = "" if name.endswith(".safetensors") else data.decode()
         found = ABSOLUTE.search(text)
@@ -189,7 +189,7 @@ def machine_paths(run):
 
 
 def halves(data):
-    """{name: (shape, numbers)} of a safetensors file of F16."""
+    """Returns {name: (shape, numbers)} of a safetensors file of F16."""
     end = 8 + struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:end])
     return {
@@ -200,7 +200,7 @@ def halves(data):
 
 
 def matrices_that_differ(run):
-    """Layers whose M or R R^T, which are rounded to F16, do not give the loss or the |cos| of the report."""
+    """Yields layers whose M or R R^T, which are rounded to F16, do not give the loss or the |cos| of the report."""
     data = records.files_of(run).get("matrices.safetensors")
     tensors = halves(data) if data else {}
     for layer in records.document(run, "report.json").get("layers", []) if data else []:
@@ -222,8 +222,8 @@ def number_or_word(value):
 
 
 def settings_that_differ(run, defaults):
-    """Settings of a recorded configuration that are neither of base.yaml, nor set by list.json, nor the default, which is
-    what the first run with that setting left it at. Where data lie is of the machine."""
+    """Yields settings of a recorded configuration that come neither from base.yaml, nor from list.json, nor from the
+    default, as the first run with that setting recorded it. Paths of data belong to the machine."""
     arm, seed = run.rsplit("-s", 1)
     asked = flat((HOME / "base.yaml").read_text())
     if "model.router=aoe" in settings_of(arm):

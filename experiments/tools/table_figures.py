@@ -1,5 +1,5 @@
-"""table_figures.py - figures of experiments/runs.csv (experiments/tools/runs_table.py), over seeds, layers and pairs of runs, and
-how they are printed. What is asked for and is not in the table is an error."""
+"""table_figures.py - figures of experiments/runs.csv (experiments/tools/runs_table.py), over seeds, layers and pairs of
+runs, and their printed forms. A requested figure that is not in the table is an error."""
 
 import math
 import re
@@ -54,7 +54,7 @@ class Table:
         return found
 
     def listed(self, figure, arm, seed):
-        """The numbers of a cell: by layer, by evaluation, by source."""
+        """Returns the numbers of a cell: by layer, by evaluation, by source."""
         return [float(number) for number in self.rows[arm, seed][figure].split()]
 
     def value(self, figure, arm, seed, layer=None):
@@ -63,7 +63,7 @@ class Table:
         return float(self.rows[arm, seed][figure])
 
     def values(self, figure, arm, layer=None):
-        """One a seed."""
+        """Returns one value for each seed."""
         return [self.value(figure, arm, seed, layer) for seed in self.seeds(arm)]
 
     def mean(self, figure, arm, layer=None):
@@ -73,12 +73,12 @@ class Table:
         return spread(self.values(figure, arm, layer))
 
     def layers(self, figure, arm):
-        """Means over the seeds, one a layer."""
+        """Returns means over the seeds, one for each layer."""
         rows = [self.listed(f"{figure}_by_layer", arm, seed) for seed in self.seeds(arm)]
         return [statistics.fmean(column) for column in zip(*rows, strict=True)]
 
     def paired(self, arm, base):
-        """The seeds that both have."""
+        """Returns the seeds that both arms have."""
         both = [seed for seed in self.seeds(arm) if (base, seed) in self.rows]
         if not both:
             raise KeyError(f"{arm} and {base} have no seed in common")
@@ -94,14 +94,14 @@ class Table:
         return interval(self.differences(figure, arm, base, layer))
 
     def changes(self, figure, arm, base="vanilla", layer=None):
-        """By which part of base's figure the arm's is larger, in each pair."""
+        """Returns the relative change of the figure from base to the arm, in each pair."""
         return [
             self.value(figure, arm, seed, layer) / self.value(figure, base, seed, layer) - 1
             for seed in self.paired(arm, base)
         ]
 
     def loss_at(self, tokens, arm, seed):
-        """Validation loss between two evaluations."""
+        """Returns the validation loss, linear between two evaluations."""
         cell = self.listed("val_loss_by_time", arm, seed)
         points = list(zip(cell[::2], cell[1::2]))
         for (a, low), (b, high) in zip(points, points[1:]):
@@ -110,14 +110,14 @@ class Table:
         raise KeyError(f"{arm}-s{seed} was not evaluated around {tokens} tokens")
 
 
-# ---- print ----
+# ---- printed forms ----
 
 FORM = re.compile(r"(\+?)(\d+)(%|e-\d+)?")
 
 
 def number(value, form):
-    """Form: digits after the point; + for a sign; % for a hundred times the value and e-5 for 1e5 times it with the
-    exponent behind it."""
+    """Returns a number as text. form: digits after the point; + for a sign; % for a hundred times the value; e-5 for
+    1e5 times the value, followed by the exponent."""
     sign, digits, unit = FORM.fullmatch(form).groups()
     scale = 1 if not unit else 100 if unit == "%" else 10.0 ** int(unit[2:])
     text = f"{value * scale:{sign}.{digits}f}"
@@ -127,8 +127,8 @@ def number(value, form):
 
 
 def printed(value, form):
-    """A number; 'mean ± deviation'; 'low to high'; 'mean (low to high)'; of a list, each with commas between. What is 0
-    or 1 in all runs has no deviation."""
+    """Returns a number, 'mean ± deviation', 'low to high', 'mean (low to high)', or a list of these with commas. A
+    figure that is 0 or 1 in all runs has no deviation."""
     if isinstance(value, Spread):
         mean = number(value.mean, form)
         if value.n < 2 or re.fullmatch(r"[01](\.0*)?", mean) and not number(value.sd, form).strip("0."):

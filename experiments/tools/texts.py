@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
-"""texts.py [--check]: writes the numbers of our runs into the pages of experiments/ and docs/ that end with a list of names
-and phrases; every README.md under experiments/ has one.
+"""texts.py [--check]: writes the numbers of our runs into the pages of experiments/ and docs/ that end with a list of
+names and phrases. Every README.md under experiments/ has such a list.
 
     <!-- =EXPRESSION; FORM -->VALUE<!-- / -->
 
-A value is written between the two comments, which a browser does not show. The expression is one of Python over
-experiments/runs.csv (experiments/tools/runs_table.py) with the functions of names_of, printed by a form of
-experiments/tools/table_figures.py: digits after the point, before them + for a sign, behind them % or e-5 for the scale.
+A value is written between the two comments, which a browser does not show. The expression is a Python expression over
+experiments/runs.csv (experiments/tools/runs_table.py) with the functions of names_of. It is printed by a form of
+experiments/tools/table_figures.py: digits after the point, before them + for a sign, after them % or e-5 for the scale.
 Without a form it is a whole number or words.
 
     <!-- claim EXPRESSION -->
 
-The words before it must be true. A comment that begins a line would end the paragraph: it stands at the end of the line
-before. One in a row of a table has no bar, which would end the cell.
+The words before the claim must be true. A comment that begins a line would end the paragraph, so the claim stands at
+the end of the line before. A claim in a row of a table has no bar, which would end the cell.
 
-The list is a comment at the end of the page, with `numbers` behind its opening. Its lines are
+The list is a comment at the end of the page, with `numbers` after its opening. Its lines are
 
     let NAME = EXPRESSION     a name for expressions of this page
-    literal PHRASE            a phrase with numbers that are not results of our runs: of the paper or the design
-    unlisted                  most numbers of the page are of the paper: those outside of expressions are not checked
+    literal PHRASE            a phrase whose numbers come from the paper or the design, not from our runs
+    unlisted                  most numbers of the page are the paper's: numbers outside expressions are unchecked
     # REMARK
 
---check writes nothing. It exits with 1 if a value is not what its expression gives; if a claim is not true; if a page has a
-number outside of expressions, of literals and of code, or a literal that is not in it; if a line of prose, read without the
+--check writes no file. It exits with 1 if a value differs from its expression; if a claim is not true; if a page has a
+number outside of expressions, literals and code, or lacks one of its literals; if a line of prose, read without the
 comments, has more than LONGEST characters; or if a figure of a results.json differs from the table."""
 
 import argparse
@@ -41,18 +41,18 @@ from table_figures import FORM, Table, interval, printed, span
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = ROOT / "experiments"
 LONGEST = 125
-CODE = r"^    [^\n]*|"  # a line of it is copied
+CODE = r"^    [^\n]*|"  # a line of code is copied
 EXPRESSION = re.compile(CODE + r"<!-- =([^\n]*?) -->(\s*)(.*?)<!-- / -->", re.S | re.M)
 CLAIM = re.compile(CODE + r"<!-- claim ([^\n]*?) -->", re.M)
 LIST = re.compile(r"\n<!-- numbers\n(.*?)-->\n\Z", re.S)
 
 
-# ---- what expressions can use ----
+# ---- names for expressions ----
 
 
 def result(folder, path):
-    """A figure of results.json that the table cannot have (a measured cost, a bootstrap over documents, a search for a
-    power): members by name, entries of a list by their "group" or number."""
+    """Returns a figure of results.json that the table cannot have (a measured cost, a bootstrap over documents, a
+    search for a power): members by name, entries of a list by their "group" or number."""
     value = json.loads((HOME / folder / "results.json").read_text())
     for key in path.split("/"):
         if isinstance(value, list):
@@ -63,17 +63,18 @@ def result(folder, path):
 
 
 def up(value, step):
-    """A bound is rounded up, to a multiple of step."""
+    """Returns a bound, rounded up to a multiple of step."""
     return math.ceil(value / step) * step
 
 
 def names_of(table):
-    """FIRST are the arms of the first series: those of the second begin with the letter of their block."""
+    """Returns the names for expressions. FIRST are the arms of the first series: arms of the second begin with the
+    letter of their block."""
     answers = Answers(table)
 
     def blocks(figure, groups, arms, bases):
-        """In each block, which is a seed of a group of arms, the mean of those that are among arms less the mean of
-        those among bases."""
+        """Returns, for each block, which is a seed of a group of arms, the mean of its runs that are among arms less
+        the mean of its runs that are among bases."""
         return [
             statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in arms)
             - statistics.fmean(table.value(figure, arm, seed) for arm in group if arm in bases)
@@ -82,14 +83,14 @@ def names_of(table):
         ]
 
     def cells(figure, arms, forms, kind=table.spread):
-        """Cells of a row of a table, one an arm; the last form is for the rest of them."""
+        """Returns cells of a row of a table, one for each arm. The last form is used for all further arms."""
         forms = forms.split()
         forms += forms[-1:] * (len(arms) - len(forms))
         return " | ".join(printed(kind(figure, arm), form) for arm, form in zip(arms, forms, strict=True))
 
     def equal_time(arm, base="vanilla"):
-        """(tokens, difference of validation loss in each pair): the arm stopped when base is done, by the cost that
-        was measured."""
+        """Returns (tokens, difference of validation loss in each pair) for the arm stopped when base is done, by the
+        measured cost."""
         end = table.listed("val_loss_by_time", base, table.paired(arm, base)[0])[-2]
         tokens = end / max(1, result("overhead", f"arms/{arm}/time_over_vanilla"))
         return tokens, [
@@ -191,7 +192,7 @@ class Page:
         return str(value)
 
     def filled(self):
-        """The page with the values of its expressions."""
+        """Returns the page with the values of its expressions."""
         return EXPRESSION.sub(
             lambda found: (
                 found[0] if found[1] is None else f"<!-- ={found[1]} -->{found[2]}{self.value(found[1])}<!-- / -->"
@@ -200,18 +201,18 @@ class Page:
         )
 
     def read(self, value=r"\2\3"):
-        """The body as a reader sees it."""
+        """Returns the body as a reader sees it."""
         plain = CLAIM.sub(lambda found: found[0] if found[1] is None else "", self.body)
         return EXPRESSION.sub(lambda found: found[0] if found[1] is None else found.expand(value), plain)
 
     def claims(self):
-        """Those that are not true."""
+        """Yields the claims that are not true."""
         for found in CLAIM.finditer(self.body):
             if found[1] is not None and not self.value_of(found[1]):
                 yield f"{self.path}: not true: {found[1]}"
 
     def misplaced(self):
-        """Comments that do not work where they stand."""
+        """Yields comments that do not work at their place."""
         for line in self.body.splitlines():
             if re.match(r"[ >*-]{,3}<!--", line):
                 yield f"{self.path}: a line begins with a comment: {line[:60]}"
@@ -222,11 +223,11 @@ class Page:
                 yield f"{self.path}: a comment that is neither a claim nor of a value: {line[:60]}"
 
     def numbers(self):
-        """Returns the faults of the page: numbers that are in no expression, code, address or literal, and literals that
+        """Yields the faults of the page: numbers that are in no expression, code, address or literal, and literals that
         the page does not have."""
         text = re.sub(r"^    .*", "", self.read(r"\2{}"), flags=re.M)
         text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
-        for literal in sorted(self.literals, key=len, reverse=True):  # a short one may be part of a long one
+        for literal in sorted(self.literals, key=len, reverse=True):  # a short literal may be part of a longer one
             phrase = r"\s+".join(re.escape(word) for word in literal.split())
             text, count = re.subn(rf"(?<![\w.]){phrase}(?!\w|\.\d)", "", text)
             if not count:
@@ -257,12 +258,13 @@ METRICS = {
 
 
 def near(one, other, size):
-    """Whether two figures, made of numbers of that size that were rounded to six digits, can be the same."""
+    """Returns whether two figures, made of numbers of that size that were rounded to six digits, can be equal."""
     return abs(one - other) <= 1e-5 * size + 1e-9
 
 
 def both(table, experiment, results):
-    """(what, figure of results.json, the table's, the size of a run's) of all figures that both have."""
+    """Yields (name, figure of results.json, the table's figure, the size of a run's figure) for all figures that both
+    have."""
     columns = {path: name for name, path in runs_table.FIGURES.items()}
     for arm, label in itertools.product(experiment["arms"], experiment.get("report", {})):
         found, name = results["checkpoints"][arm][label], columns[experiment["report"][label]]
@@ -299,7 +301,7 @@ def both(table, experiment, results):
 
 
 def disagreements(table):
-    """Returns figures of a results.json (experiments/tools/make.py) that differ from the table."""
+    """Yields figures of a results.json (experiments/tools/make.py) that differ from the table."""
     for experiment in json.loads((HOME / "list.json").read_text())["experiments"]:
         here = HOME / experiment["folder"] / "results.json"
         if experiment.get("cost") or not here.exists():
@@ -309,7 +311,7 @@ def disagreements(table):
                 yield f"{here}: {what}: {found}, in the table {own:.6g}"
 
 
-# ---- the whole ----
+# ---- the command ----
 
 
 def main():
