@@ -46,7 +46,7 @@ def constants(defaults):
 
 
 def faults_in_python(want):
-    """Returns parameters and members with another default. Functions of the loss are the functions with an alpha. In
+    """Yields parameters and members with another default. Functions of the loss are the functions with an alpha. In
     certify, whose losses of routers have weights of their own, only alpha is compared."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -22,7 +22,7 @@ def without_comments(path):
 
 
 def members(name, body):
-    """Returns (type, name) of the members of a struct. A struct of arguments may hold no address and no array."""
+    """Yields (type, name) of the members of a struct. A struct of arguments may hold no address and no array."""
     if name not in TABLES and re.search(r"[*\[]", body):
         sys.exit(
             f"{name} holds an address or an array: an operation that is given one may run after the caller has "

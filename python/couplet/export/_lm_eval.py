@@ -115,7 +115,7 @@ def form_of(result: Json, subject: Optional[str]) -> Json:
 
 
 def metrics_of(task: Task) -> Iterator[Metric]:
-    """Returns the metrics that have a value, in the order of the profile."""
+    """Yields the metrics that have a value, in the order of the profile."""
     answers = task.form.get("answers", [])
     for key in task.result["reported"]:
         own = [one for one in answers if one["name"] == key]

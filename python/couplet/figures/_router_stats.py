@@ -91,12 +91,12 @@ class RouterStats:
             hook.remove()
 
     def loads(self) -> Dict[int, Tensor]:
-        """Layer's number -> tokens that each expert got since the last `figures()`, int64 [n] on the device."""
+        """Returns layer's number -> each expert's tokens since the last `figures()`, int64 [n] on the device."""
         return {c.number: c.load.clone() for c in self.counters if c.load is not None}
 
     def figures(self, per_layer: bool = False, group: Any = None, reset: bool = True) -> Dict[str, float]:
-        """Since the last call, as means over layers; each also as `name_p10`, `name_p50`, `name_p90`, the
-        percentiles over layers, and with per_layer as `name/3` of layer 3. Empty where nothing was counted.
+        """Returns figures since the last call, as means over layers, and as `name_p10`, `name_p50`, `name_p90`, the
+        percentiles over layers. per_layer adds `name/3` of layer 3 and so on. Empty where nothing was counted.
 
         router_maxvio: the largest load / the mean load - 1 (0: balanced).
         router_load_min: the smallest load / the mean load (0: an expert got no token).
