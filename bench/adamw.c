@@ -1,4 +1,4 @@
-/* adamw.c - how near does an optimizer step come to the speed of memory?
+/* adamw.c - the time of an optimizer step, compared with the speed of memory
  *
  * usage:   bench_adamw [pairs]
  * Limit:   y += x over arrays of the same length, 12 bytes of traffic a number; AdamW has 28 (reads

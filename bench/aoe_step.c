@@ -1,19 +1,19 @@
-/* aoe_step.c - what do the coupling loss and Autonomy-of-Experts add to a training step, and does
- * `couplet plan` predict it?
+/* aoe_step.c - the time that the coupling loss and Autonomy-of-Experts add to a training step,
+ * compared with the prediction of `couplet plan`
  *
  * usage:   aoe_step [rounds [tokens [draws]]]
  * Step:    as in train_step.c, f32, one layer, a vocabulary of 4096, `tokens` (4096) a step, all at
- *          once. In each round one step of the vanilla model, one with the coupling loss, one of
+ *          once. A round has a step of the vanilla model, a step with the coupling loss, a step of
  *          Autonomy-of-Experts, and the plain product.
- * Added:   the median over the rounds of the time of a step over that of the vanilla one in the
- *          same round, less 1; predicted by the operations that the plan counts. The coupling loss
- *          is so little of a step that it is measured with `draws` (8) draws of its noise, each of
- *          which costs the same, and told for one.
- * Rounds:  where the ratio of two steps wanders by 1 per cent from round to round, the median of 3
- *          is off by 0.7 %. The coupling loss adds 20 % in 8 draws at 4096 tokens, of which that is
- *          3.5 %, and Autonomy-of-Experts as much as the step again: 3 are enough to see 20 %. The
- *          quarters tell how much it did wander.
- * Memory:  peak resident of the step of Autonomy-of-Experts beyond what was resident before it was
+ * Added:   the median over the rounds of a step's time over the vanilla step's time in that round,
+ *          less 1, beside the prediction by the operations that the plan counts. The coupling loss
+ *          is a small part of a step, so it is measured with `draws` (8) draws of its noise, which
+ *          cost equal times, and printed for one draw.
+ * Rounds:  if the ratio of two steps varies by 1 per cent from round to round, the median of 3 has
+ *          an error of 0.7 %. That is 3.5 % of the 20 % that the coupling loss adds in 8 draws at
+ *          4096 tokens. Autonomy-of-Experts adds as much as the step itself. So 3 rounds are enough
+ *          to see 20 %. The printed quartiles show the variation.
+ * Memory:  peak resident bytes of the step of Autonomy-of-Experts beyond those before it was
  *          made, over the plan's bytes.total. */
 #include "step.h"
 
@@ -46,7 +46,7 @@ static void memory(bench_step *s, const bench_shape *shape)
            1e-9 * (double)plan.aoe.total_bytes, 100 * plan.aoe.share_of_bytes);
 }
 
-/* `times`: how often the work that `predicted` stands for was done. */
+/* Prints a row. `times`: how often the work of `predicted` was done. */
 static void added(const char *what, const bench_run *with, const bench_run *without,
                   double predicted, double times)
 {

@@ -1,8 +1,8 @@
-/* bench.h - what the programs of this folder share: the machine in one line, medians of
+/* bench.h - shared functions of the programs of this folder: the machine in one line, medians of
  * alternating runs, and peak memory.
  *
- * Timings on a shared machine wander, so nothing here is a bare speed: a subject and the limit it
- * is held against run in turn, and what counts is the ratio of their medians. */
+ * Timings on a shared machine vary, so no result is a bare speed. A subject and its limit run in
+ * turn, and the ratio of their medians counts. */
 #ifndef CPL_BENCH_BENCH_H
 #define CPL_BENCH_BENCH_H
 
@@ -57,7 +57,7 @@ static inline int bench_by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value that the part `share` of the runs stays below: 0.5 is the median. */
+/* Returns the value below which the part `share` of the runs lies; 0.5 gives the median. */
 static inline double bench_quantile(const bench_times *times, double share)
 {
     bench_times sorted = *times;
@@ -70,7 +70,7 @@ static inline double bench_median(const bench_times *times)
     return bench_quantile(times, 0.5);
 }
 
-/* Something that is timed, in turn with others. */
+/* A run that is timed, in turn with others. */
 typedef struct bench_run {
     void (*run)(void *context);
     void *context;
@@ -84,7 +84,7 @@ static inline void bench_time(bench_times *times, void (*run)(void *context), vo
     times->seconds[times->n++] = bench_now() - begin;
 }
 
-/* Runs all once to warm up, then `rounds` times in turn. */
+/* Runs all of them once to warm up, then `rounds` times in turn. */
 static inline void bench_rounds(int rounds, bench_run *runs, int n)
 {
     rounds = rounds < 1 ? 1 : rounds > BENCH_MOST ? BENCH_MOST : rounds;
@@ -93,7 +93,7 @@ static inline void bench_rounds(int rounds, bench_run *runs, int n)
         for (int i = 0; i < n; i++) bench_time(&runs[i].times, runs[i].run, runs[i].context);
 }
 
-/* The ratios of two of them, round by round. */
+/* Returns the ratios of two runs, round by round. */
 static inline bench_times bench_ratios(const bench_times *above, const bench_times *below)
 {
     bench_times ratios = {above->n, {0}};
@@ -113,8 +113,8 @@ static inline bench_pair bench_alternate(int pairs, void (*subject)(void *), voi
     return (bench_pair){runs[0].times, runs[1].times};
 }
 
-/* One line: speed of both in GFLOP/s and the subject's share of the limit, with the spread between
- * the quarters. */
+/* Prints one line: speed of both in GFLOP/s and the subject's share of the limit, with the spread
+ * between the quartiles. */
 static inline void bench_print(const char *what, const bench_pair *pair, double subject_flops,
                                double limit_flops)
 {
@@ -130,7 +130,7 @@ static inline void bench_print(const char *what, const bench_pair *pair, double 
 
 /* ---- peak memory ---- */
 
-/* A line of /proc/self/status in bytes; 0 where the system does not tell. */
+/* Returns a line of /proc/self/status in bytes; 0 if the system does not have it. */
 static inline double bench_status_bytes(const char *name)
 {
     char line[256];
@@ -142,7 +142,7 @@ static inline double bench_status_bytes(const char *name)
     return kib * 1024;
 }
 
-/* Forgets the peak so far. */
+/* Resets the peak to the present use. */
 static inline void bench_reset_peak(void)
 {
     FILE *file = fopen("/proc/self/clear_refs", "w");
@@ -151,8 +151,8 @@ static inline void bench_reset_peak(void)
     fclose(file);
 }
 
-/* Peak bytes that `run` held beyond what was resident before it: scratch given back before, so its
- * pages count as they are touched. */
+/* Returns the peak bytes that `run` held beyond the resident bytes before it. Scratch is freed
+ * before, so that its pages count when they are touched. */
 static inline double bench_extra_bytes(void (*run)(void *context), void *context)
 {
     bench_reset_peak();
@@ -163,8 +163,8 @@ static inline double bench_extra_bytes(void (*run)(void *context), void *context
 
 /* ---- operands ---- */
 
-/* [a,b,c] of normal numbers times `scale`, the same ones over and over (drawing is slow); BF16
- * where asked. The program ends where there is no memory. */
+/* Returns [a,b,c] of normal numbers times `scale`, repeated (drawing is slow), in BF16 if asked.
+ * The program ends if memory is missing. */
 static inline cpl_tensor bench_normal(cpl_backend *be, cpl_dtype dtype, int64_t a, int64_t b,
                                       int64_t c, float scale)
 {

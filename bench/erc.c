@@ -1,9 +1,9 @@
-/* erc.c - how near to a plain product does the coupling loss come, forward and backward?
+/* erc.c - the speed of the coupling loss, forward and backward, compared with a plain product
  *
  * usage:   bench_erc [pairs]
- * Names:   n experts, d model width, D expert width: those of the paper's models with D = 768.
- * Limit:   the product of [n,d] by [n D,d]^T in oneDNN as it is fastest here: one call, n calls
- *          one after the other, or n calls spread over the threads. A backward pass counts as two.
+ * Names:   n experts, d model width, D expert width of the paper's models with D = 768.
+ * Limit:   the product of [n,d] by [n D,d]^T in oneDNN in its fastest form here: one call, n calls
+ *          in sequence, or n calls spread over the threads. A backward pass counts as two.
  * Loads:   every hinge active (alpha near 0), about one pair in a hundred, none (experts turned
  *          towards their own router row). "none : forward" is the time of forward and backward
  *          over that of the forward pass alone. */
@@ -105,7 +105,7 @@ static void forward_backward(void *context)
     bench_ok(cpl_erc_run(&p->erc));
 }
 
-/* w_j += strength times its own router row in every row of the gate. */
+/* Adds strength times expert j's router row to every row of its gate w_j. */
 static void turn_towards_rows(problem *p, float strength)
 {
     const cpl_tensor wide = bench_normal(p->be, CPL_F32, p->n, D_EXPERT, D_MODEL, 0.02f);
@@ -166,7 +166,7 @@ static void take_scratch(cpl_erc *erc)
     erc->scratch = room(erc->scratch_bytes);
 }
 
-/* The alpha above which one hinge in a hundred is active. */
+/* Returns the alpha above which one hinge in a hundred is active. */
 static double hundredth_alpha(problem *p)
 {
     const int64_t n = p->n;

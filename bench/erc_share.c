@@ -1,17 +1,17 @@
-/* erc_share.c - what part of the MoE layers' time is the coupling loss's own, and is it the part
- * that its operations predict?
+/* erc_share.c - the coupling loss's part of the MoE layers' time, compared with the part that its
+ * operations predict
  *
  * usage:   erc_share [rounds [tokens]]
  * Sizes:   n = 64, K = 8, d = 1536, D = 768, f32; a step of 65,536 tokens.
- * Layer:   forward and backward of one MoE layer (norm, router, experts) over `tokens` (4096) of
- *          them. A step's tokens pass in micro-batches, so its time is counted 65,536 / tokens
+ * Layer:   forward and backward of one MoE layer (norm, router, experts) over `tokens` (4096)
+ *          tokens. A step's tokens pass in micro-batches, so its time is counted 65,536 / tokens
  *          times.
- * Loss:    of one layer, once a step: noise, proxies, three products with every hinge active
- *          (alpha near 0), one with none (alpha 100). Repeated so that it runs about as long as the
- *          layer.
+ * Loss:    the loss of one layer, once a step: noise, proxies, three products with every hinge
+ *          active (alpha near 0), one with no hinge active (alpha 100). It is repeated for about as
+ *          long as the layer.
  * Foretold: n n / 3 over K T, the plan's erc_overhead, and a third of that.
- * Rounds:  layer, loss with all and loss with none in turn. Where the ratio of two wanders by 3 per
- *          cent from round to round, the median of 5 is off by 1.7 %: the bar is 30 %. */
+ * Rounds:  layer, loss with all and loss with no hinges in turn. If the ratio of two varies by 3
+ *          per cent from round to round, the median of 5 has an error of 1.7 %. The bar is 30 %. */
 #include "step.h"
 
 #include "model/coupling.h"
@@ -69,7 +69,7 @@ static void run_loss(void *context)
     bench_ok(s->be.ops->sync(&s->be));
 }
 
-/* Share of the pairs whose hinge against the row's (0) or the column's (1) diagonal is active. */
+/* Returns the share of pairs whose hinge at the row's (0) or column's (1) diagonal is active. */
 static double active(const bench_step *s, int which)
 {
     const cpl_tensor counts = cpl_tensor_at(s->step.violations, which);

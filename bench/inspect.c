@@ -1,20 +1,20 @@
-/* inspect.c - how near does `couplet inspect` come to what its work must cost?
+/* inspect.c - the time of `couplet inspect`, compared with the least time of its work
  *
  * usage:   bench_inspect [pairs [CHECKPOINT]]
  * Names:   n experts, d model width, D expert width, as in cpl_response_ops (tensor/host_ops.h); X
  *          [n,d], W_j [D,d].
  *
  * Responses: M and the norms of all gates of one layer in memory, every thread taking experts, each
- *          in pieces of the size that the operation asks for, as they come from a file. Held
- *          against the product of [n,d] by [n D,d]^T in oneDNN, in the faster of two forms: one
+ *          in pieces of the operation's size, as they come from a file. They are compared
+ *          with the product of [n,d] by [n D,d]^T in oneDNN, in the faster of two forms: one
  *          call, or a call an expert spread over the threads. The norms are not counted as work.
  *
  * Checkpoint: the whole inspection of CHECKPOINT (bench/make_olmoe.py makes one of OLMoE-1B-7B's
- *          shape), from opening to the figures, held against the sum of two times: of reading the
- *          bytes of its routers and gates once, into memory that is used again, all threads taking
- *          experts, and of the products, oneDNN's of one expert at a time on operands in memory.
- *          Beside it the inspection with silhouettes, which reads and multiplies twice.
- *          All in turn; whether the file lies in the system's cache is up to the caller. */
+ *          shape), from opening to the figures. It is compared with the sum of two times. One is
+ *          the reading of its routers and gates once, into memory that is used again, all threads
+ *          taking experts. The other is oneDNN's products of one expert at a time on operands in
+ *          memory. The inspection with silhouettes, which reads and multiplies twice, is timed
+ *          too. All run in turn. The caller decides whether the system's cache has the file. */
 #include <math.h>
 #include <omp.h>
 
@@ -31,7 +31,7 @@ typedef struct layer {
     void *packed;
     char *scratch; /* [n_threads] */
     size_t scratch_bytes;
-    double *squares, *norms; /* [n,n]: of expert j at j n; [n] */
+    double *squares, *norms; /* [n,n], expert j's at j n; [n] */
     bool one_call;           /* the limit's form */
 } layer;
 
@@ -96,7 +96,7 @@ static void responses(void *context)
     for (int64_t j = 0; j < l->n; j++) one_expert(l, j);
 }
 
-/* Of `count` experts from j on, [n, count D]. */
+/* Computes the product [n, count D] of `count` experts from j on. */
 static cpl_status product(const layer *l, int64_t j, int64_t count, int n_threads)
 {
     cpl_operand a = {l->X.storage, CPL_F32, CPL_AS_IS, l->d};
@@ -166,7 +166,7 @@ static void inspect(void *context)
     cpl_inspect_close(&report);
 }
 
-/* Every byte once, and nothing done with it. */
+/* Reads every byte once, without using it. */
 static void read_once(void *context)
 {
     checkpoint *c = context;
@@ -182,7 +182,7 @@ static void read_once(void *context)
     }
 }
 
-/* R . W_g^T of every expert of every layer, on operands that are there; all layers as the first. */
+/* Computes R . W_g^T of every expert of every layer, on the first layer's operands in memory. */
 static void products(void *context)
 {
     checkpoint *c           = context;

@@ -1,11 +1,11 @@
-/* moe_layer.c - how near to the plain product do the experts of a layer come, forward and backward?
+/* moe_layer.c - the speed of a layer's experts, forward and backward, compared with plain products
  *
  * usage:   bench_moe_layer [pairs]
  * Names:   T tokens, K experts a token, n experts, d model width, D expert width; the sizes of
  *          OLMoE with d_expert 768.
- * Limit:   the nine products of a layer as three plain ones, each [T K, .] long, one for each
+ * Limit:   the nine products of a layer as three plain products, each [T K, .] long, one for each
  *          layout that occurs: x W^T (forward), x W (towards x), x^T y (towards W).
- * Loads:   balanced; one expert that every token has chosen, the other choices at random. */
+ * Loads:   balanced; one expert chosen by every token, with the other choices at random. */
 #include "bench.h"
 
 enum { T = 4096, K = 8, N = 64, D_MODEL = 1536, D_EXPERT = 768, ROWS = T * K };
@@ -56,7 +56,7 @@ static void init(layer *l, cpl_backend *be)
     l->dw      = weights(l, CPL_F32);
 }
 
-/* Token t's experts: a hot one, if wanted, and a run of neighbours from a random place on. */
+/* Sets each token's experts: a hot one, if wanted, and a run of neighbours from a random place. */
 static void load(layer *l, bool hot)
 {
     cpl_rng_key key = {.seed = 2, .stream = CPL_STREAM_TEST};
@@ -91,7 +91,7 @@ typedef struct plain {
     cpl_backend *be;
     cpl_dtype dtype;
     cpl_tensor wide, slim, weight; /* [T K, d], [T K, D], [D,d] */
-    float *result;                 /* the largest of the three */
+    float *result;                 /* memory of the largest result */
 } plain;
 
 static void init_plain(plain *p, cpl_backend *be)

@@ -1,10 +1,10 @@
-/* ranks.c - what do several processes cost beside as many threads of one?
+/* ranks.c - the speed of several processes, compared with one process of as many threads
  *
  * usage:    mpirun -n 2 ranks [pairs [tokens]]    (each rank computes with one thread)
- * Step:     that of train_step.c over 8192 tokens, one layer and a vocabulary of 4096: by R ranks
- *           of one thread, and by one process with R threads while the other ranks sleep; in turn.
+ * Step:     the step of train_step.c over 8192 tokens, one layer and a vocabulary of 4096: by R
+ *           ranks of one thread, and by one process with R threads while the others sleep; in turn.
  * Meshes:   data parallel, and all ranks along the experts.
- * Printed:  tokens/s of the ranks as a share of those of the process (medians of pairs), and the
+ * Printed:  tokens/s of the ranks as a share of the process's tokens/s (medians of pairs), and the
  *           share of a step in which rank 0 only waited; the time of both steps that `couplet plan`
  *           predicts, from the speed of a large product, of memory and of messages measured between
  *           the steps, over the time taken (medians);
@@ -19,7 +19,7 @@ enum { TOKENS = 8192, VOCABULARY = 4096, EXPERTS = 64 };
 
 static int64_t tokens = TOKENS;
 
-/* Everybody is here: without a spin, since the processors belong to the other half of a pair. */
+/* Waits for all ranks, without a spin, since the other half of a pair needs the processors. */
 static double meet(cpl_group *world)
 {
     cpl_group_barrier(world);
@@ -61,7 +61,7 @@ static void speeds_free(speeds *p)
     cpl_free(p->more.storage);
 }
 
-/* Of large products, and of y += x, as fast as the ranks make them at once. */
+/* Measures the speed of large products and of y += x on all ranks at once. */
 static void measure_speeds(speeds *p, cpl_backend *be, cpl_group *world, bool works)
 {
     enum { PRODUCTS = 4 };
@@ -87,7 +87,7 @@ static double waited(const cpl_ranks *ranks)
     return sum;
 }
 
-/* The speed of messages between the ranks: of large ones, and the time of small ones. */
+/* Measures the speed of large messages between the ranks, and the time of small ones. */
 static void measure_messages(cpl_plan_machine *m, cpl_group *world)
 {
     enum { LARGE = 64 << 20, SMALL = 8, TIMES = 1000 };
@@ -110,7 +110,7 @@ static void measure_messages(cpl_plan_machine *m, cpl_group *world)
     cpl_free(send);
 }
 
-/* The plan of this step, by `ranks` ranks, each with the threads of s->be. */
+/* Returns the plan of this step for `ranks` ranks, each with the threads of s->be. */
 static cpl_plan plan_of(bench_step *s, int64_t ranks, int64_t expert_parallel,
                         const cpl_plan_machine *messages, const speeds *measured)
 {

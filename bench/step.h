@@ -1,7 +1,7 @@
-/* step.h - whole training steps of the benchmarks' model, and the plain product they are held
- * against: d = 1536, D = 768, n = 64, K = 8, 16 heads, sequences of 512.
+/* step.h - whole training steps of the benchmarks' model, and the plain product with which they are
+ * compared: d = 1536, D = 768, n = 64, K = 8, 16 heads, sequences of 512.
  *
- * Every hinge of the coupling loss is active (erc.alpha near 0), so that its operations are known. */
+ * Every hinge of the coupling loss is active (erc.alpha near 0), so its operations are known. */
 #ifndef CPL_BENCH_STEP_H
 #define CPL_BENCH_STEP_H
 
@@ -13,15 +13,15 @@
 
 enum { BENCH_SEQ_LEN = 512, BENCH_D = 1536, BENCH_PLAIN_REPEATS = 20, BENCH_PLAIN_ROWS = 8192 };
 
-/* What may differ between two of them. */
+/* The properties that may differ between two steps. */
 typedef struct bench_shape {
     cpl_dtype dtype;
     int64_t n_layers, vocab_size;
-    int64_t n_tokens; /* of a step */
+    int64_t n_tokens; /* tokens of a step */
     int64_t micro;    /* sequences computed at once */
     int router;       /* cpl_router */
     int n_threads;    /* 0: one per processor */
-    cpl_mesh *mesh;   /* of the ranks that make the step together; NULL: one process */
+    cpl_mesh *mesh;   /* mesh of the ranks that make the step; NULL: one process */
 } bench_shape;
 
 typedef struct bench_step {
@@ -36,7 +36,7 @@ typedef struct bench_step {
     int32_t *ids, *target;
 } bench_step;
 
-/* `context` is a bench_step: gradient of all losses, its norm, AdamW. */
+/* Runs a step: gradient of all losses, its norm, AdamW. `context` is a bench_step. */
 static inline void bench_step_run(void *context)
 {
     bench_step *s = context;
@@ -85,7 +85,7 @@ static inline void bench_step_settings(cpl_settings *settings, const bench_shape
     bench_ok(cpl_aux_resolve(&settings->losses, m));
 }
 
-/* Settings and backend are set; `m` is the model of this process. */
+/* Completes `s`, whose settings and backend are set. `m` is the model of this process. */
 static inline void bench_step_make(bench_step *s, const cpl_model_settings *m, int64_t micro,
                                    cpl_mesh *mesh)
 {
@@ -130,7 +130,7 @@ static inline void bench_step_free(bench_step *s)
     cpl_backend_free(&s->be);
 }
 
-/* What `couplet plan` predicts of it. */
+/* Returns the prediction of `couplet plan` for the step. */
 static inline cpl_plan bench_step_plan(const bench_step *s)
 {
     cpl_plan plan;

@@ -1,4 +1,4 @@
-/* tokenizer.c - how fast one core turns text into ids.
+/* tokenizer.c - the speed at which one core encodes text into ids
  *
  * Usage:   tokenizer [TOKENIZER DOCUMENTS...]     (tokenizer.json; .json.gz, .jsonl.zst, .txt);
  *          without them, in the root of the project: its own tokenizer and English text

@@ -1,11 +1,10 @@
-/* train_step.c - how near to the plain product does a whole training step come, and what does it
- * hold in memory?
+/* train_step.c - the speed of a whole training step, compared with the plain product; its memory
  *
  * usage:   train_step [pairs [f32|bf16 [micro]]]
  * Step:    forward, backward, coupling loss, gradient norm, AdamW over 8192 tokens in sequences of
  *          512; d = 1536, D = 768, n = 64, K = 8; once with two layers and a vocabulary of 4096,
  *          once with one layer and 50304. `micro` sequences are computed at once (default: all 16).
- * Counted: the operations of model/cost.h, three times forward; nothing computed twice counts.
+ * Counted: the operations of model/cost.h, three times forward, without repeated computation.
  * Limit:   a product of [8192,1536] with [1536,1536], alternating with the step. */
 #include "step.h"
 

@@ -1,4 +1,4 @@
-/* xent.c - what does cross-entropy with its gradient cost beyond its three products?
+/* xent.c - the time of cross-entropy with its gradient, compared with its three products
  *
  * usage:   bench_xent [pairs]
  * Names:   T tokens, d width, V vocabulary, OLMoE's.

@@ -1,9 +1,9 @@
 /* erc_in_your_trainer.c - the coupling loss of libcouplet inside another program's training step.
  *
- * Eight experts whose gate and up projections lie in one fused [2 D, d] tensor each, as many
- * trainers hold them: the gate is passed by pointer and stride, nothing is copied. Afterwards one
- * derivative is compared with a central difference, which you may want to do once in your own
- * program too. Exit code 0 if they agree. */
+ * Each of eight experts has its gate and up projections in one fused [2 D, d] tensor, as in many
+ * trainers. The gate is passed by pointer and stride, without a copy. Afterwards one derivative is
+ * compared with a central difference, which you may want to do once in your own program too. Exit
+ * code 0 if they agree. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static float made_up(void)
     return (float)rand() / (float)RAND_MAX - 0.5f;
 }
 
-/* Where every expert's gate is. Made once, when the model is. */
+/* Addresses of the experts' gates, set once when the model is made. */
 static const void *gates[N];
 static float *gate_grads[N];
 
@@ -35,7 +35,7 @@ static void make_model(void)
     }
 }
 
-/* The loss of one layer; with `backward` its gradient is added to router_grad and fused_grad. */
+/* Returns the loss of one layer. `backward` adds its gradient to router_grad and fused_grad. */
 static double coupling_loss(uint64_t step, uint32_t layer, int backward)
 {
     cpl_erc erc;
@@ -49,7 +49,7 @@ static double coupling_loss(uint64_t step, uint32_t layer, int backward)
     erc.alpha       = 1.0;
     erc.weight      = 1.0; /* your coefficient; divided by the layers if you take their mean */
     erc.seed        = 42;
-    erc.step        = step; /* the noise is a function of seed, step and layer: nothing to save */
+    erc.step        = step; /* the noise is a function of seed, step and layer, without state */
     erc.layer       = layer;
     if (backward) {
         erc.router_grad      = router_grad;
@@ -63,8 +63,8 @@ static double coupling_loss(uint64_t step, uint32_t layer, int backward)
     return erc.loss;
 }
 
-/* The slope of the loss along one of expert e's gate numbers. (One of the router's would differ:
- * eps and delta depend on R and count as constants in the gradient.) */
+/* Returns the slope of the loss along one of expert e's gate numbers. (A router number's slope
+ * would differ: eps and delta depend on R and count as constants in the gradient.) */
 static double central_difference(int e, int i)
 {
     const float keep = fused[e][i], h = 1e-3f;

@@ -12,12 +12,13 @@
 
 enum { T = 32, N = 8, K = 2 };
 
-/* As a dump wants them: one after the other. */
+/* The numbers of a dump, in its order. */
 static struct numbers {
     float logits[T][N], d_logits[T][N], loss, top_k, coefficient;
 } x = {.top_k = K, .coefficient = 0.01f};
 
-/* n times the sum over experts of f P, and its gradient: f counts assignments and has none. */
+/* Computes n times the sum over experts of f P, and its gradient. f counts assignments and has no
+ * gradient. */
 static void balance(void)
 {
     float p[T][N], f[N] = {0}, P[N] = {0};
@@ -40,7 +41,7 @@ static void balance(void)
     }
 }
 
-/* Exit code 0: written. */
+/* Writes the dump; returns exit code 0 on success. */
 static int write_dump(const char *path)
 {
     char header[1024];

@@ -2,9 +2,9 @@
  *
  *     make_unicode_classes src/tokenizer/unicode-classes.tsv > unicode_classes.c
  *
- * The classes come from the file and are exact. CPL_NFC_CARE is only a warning, from utf8proc, which
- * normalises at run time too (tokenizer/nfc.c): it is set for every code point that NFC may change,
- * reorder or join to the one before it. One that has it without need costs time and changes nothing. */
+ * The classes come from the file and are exact. CPL_NFC_CARE is only a warning, from utf8proc,
+ * which normalises at run time too (tokenizer/nfc.c). It is set for every code point that NFC may
+ * change, reorder or join to the code point before it. An unneeded mark only costs time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static int fail(const char *path)
     return 1;
 }
 
-/* A line: first and last code point in hexadecimal, then L, N or S. */
+/* Reads the file. A line has the first and last code point in hexadecimal, then L, N or S. */
 static bool read_classes(const char *path)
 {
     char line[256], name;
@@ -65,10 +65,10 @@ static void mark_care(utf8proc_int32_t point)
     for (utf8proc_ssize_t i = 1; i < n; i++) traits[parts[i]] |= CPL_NFC_CARE;
 }
 
-/* The numbers of the pages, then each page that differs from those before it. */
+/* Writes the numbers of the pages, then each page that differs from all earlier pages. */
 static void write_tables(void)
 {
-    static int first_with[PAGES]; /* page -> the first page of the same content */
+    static int first_with[PAGES]; /* page -> the first page of equal content */
     int numbers[PAGES], n = 0;
     printf("#include \"tokenizer/unicode.h\"\nconst uint8_t cpl_unicode_page[%d] = {", PAGES);
     for (int page = 0; page < PAGES; page++) {

@@ -1,14 +1,14 @@
-/* operations.c - what does each operation of a training step take on a device, and what share of the
- * time is that which its rates allow?
+/* operations.c - the time of each operation of a training step on a device, and the share of the
+ * time that the device's rates explain
  *
  * usage:    operations CONFIG.yaml [rounds=N] [rates=N] [SECTION.NAME=VALUE ...]
  *           operations configs/paper-3b.yaml compute.device=cuda model.num_hidden_layers=1
  * Step:     one micro-batch of random tokens: forward, backward, losses, gradient norm, AdamW.
- * Rates:    measured here, the fastest: products in the type of products and in F32 (cpl_backend_peak),
+ * Rates:    the fastest measured here: products in their type and in F32 (cpl_backend_peak),
  *           copies of 4 N^2 F32 (rates=8192 on a GPU, 1024 elsewhere).
- * Printed:  a Markdown table, operations in the order of the step. Milliseconds: all calls of a step,
- *           the median of `rounds` (5). Share: the least time, of FLOP or of bytes, over that time. A
- *           step in which every operation is waited for, and one in which none is. */
+ * Printed:  a table in Markdown, in the order of the step. Milliseconds: all calls of a step,
+ *           the median of `rounds` (5). Share: the least time, of FLOP or of bytes, over this time.
+ *           Then a step that waits for every operation, and one that waits for none. */
 #include "../step.h"
 
 #include "settings/yaml.h"
@@ -21,7 +21,7 @@ typedef struct rates {
 
 typedef struct options {
     int rounds;
-    int64_t size; /* N; 0: the device's own */
+    int64_t size; /* N; 0: the device's default */
 } options;
 
 /* ---- rates ---- */
@@ -33,7 +33,7 @@ static cpl_tensor room(cpl_backend *be, cpl_dtype dtype, int64_t a, int64_t b)
     return cpl_tensor_2d(x.storage, dtype, a, b);
 }
 
-/* Bytes/s of the fastest copy. */
+/* Returns the bytes/s of the fastest copy. */
 static double copy_rate(cpl_backend *be, const options *o)
 {
     const int64_t side = 2 * o->size;
@@ -53,7 +53,7 @@ static double copy_rate(cpl_backend *be, const options *o)
     return bytes / least;
 }
 
-/* FLOP/s of products in `compute`. */
+/* Returns the FLOP/s of products in `compute`. */
 static double product_rate(cpl_backend *be, cpl_dtype compute)
 {
     const cpl_dtype before = be->compute;
@@ -91,7 +91,7 @@ static void read_settings(cpl_settings *s, options *o, int argc, char **argv)
     s->data.batch_tokens = s->train.micro_batch * s->data.seq_len;
 }
 
-/* As training on the backend does. */
+/* Resolves the settings as training on the backend does. */
 static void resolve(cpl_settings *s, const cpl_backend *be)
 {
     bench_ok(cpl_train_resolve_machine(s, be, 1, false));

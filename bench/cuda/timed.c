@@ -5,15 +5,15 @@ typedef void run_fn(cpl_backend *be, const void *arguments);
 
 static struct {
     const cpl_ops *inner; /* the backend's own table */
-    cpl_ops ops;          /* that the backend has instead */
+    cpl_ops ops;          /* the table that the backend has instead */
     timed_rows rows;
     bool on;
     int rounds;
-    double bytes; /* of the operation that is to run */
+    double bytes; /* bytes of the next operation */
     char shapes[96];
 } timing;
 
-/* ---- what an operation is given ---- */
+/* ---- arguments of an operation ---- */
 
 enum { SHOWN = 3 }; /* tensors in a row's shapes: the output and two inputs */
 
@@ -52,7 +52,7 @@ static double of_product(const gemm_arguments *g)
     return 2.0 * (double)(g->c.shape[0] * g->c.shape[1]) * (double)k;
 }
 
-/* The pairs of a query and a key that it sees, as one product. */
+/* Returns the FLOP of one product over the pairs of a query and a key that it sees. */
 static double of_attention(cpl_attention_shape s)
 {
     const double q = (double)s.n_queries, before = (double)(s.n_keys - s.n_queries);
@@ -71,7 +71,8 @@ static double of_head(cpl_tensor x, cpl_tensor head)
     return 2.0 * (double)(cpl_tensor_count(x) * head.shape[0]);
 }
 
-/* Of one matrix that the activation reads, with a gradient three times, every hinge active. */
+/* Returns the FLOP of one matrix that the activation reads, tripled with a gradient, every hinge
+ * active. */
 static double of_coupling(const cpl_erc_job *j)
 {
     const int matrices = cpl_erc_has_gate(j->activation) + cpl_erc_has_up(j->activation) +
@@ -112,7 +113,7 @@ static double bytes_in(cpl_expert_weights w)
                     cpl_tensor_bytes(w.w_down));
 }
 
-/* Of what an operation adds to, which it reads and writes. */
+/* Returns the bytes of tensors to which an operation adds, which it reads and writes. */
 static double added(run_fn *run, const void *given)
 {
     if (run == run_adamw) return 3 * (double)cpl_tensor_bytes(((const adamw_arguments *)given)->p);

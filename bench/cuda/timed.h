@@ -1,9 +1,9 @@
-/* timed.h - notes the time of each operation of a backend.
+/* timed.h - records the time of each operation of a backend.
  *
- * Room:     bench. Every operation is run between two waits for all work, so that its time holds that
- *           of a launch and a wait. Calls of the same operation with the same shapes are one row.
- * Counted:  bytes: every tensor of an operation once, twice if it is added to, of tables of
- *           embeddings the rows that are named; FLOP: products, of which none counts twice. */
+ * Room:     bench. Every operation runs between two waits for all work, so that its time includes a
+ *           launch and a wait. Calls of one operation with equal shapes are one row.
+ * Counted:  bytes: every tensor of an operation once, twice if it is added to; of a table of
+ *           embeddings only the rows that are read. FLOP: products, each counted once. */
 #ifndef CPL_BENCH_CUDA_TIMED_H
 #define CPL_BENCH_CUDA_TIMED_H
 
@@ -17,7 +17,7 @@ typedef struct timed_row {
     char shapes[96];
     int calls;           /* of all rounds */
     double flops, bytes; /* of one call */
-    bool in_f32;         /* products in F32 whatever the backend computes in */
+    bool in_f32;         /* products in F32, whatever the backend's type */
     bench_times times;   /* of a round, all calls together */
 } timed_row;
 
@@ -26,16 +26,16 @@ typedef struct timed_rows {
     int count;
 } timed_rows;
 
-/* From now on the operations of this backend can be noted. One in a program. */
+/* Prepares one backend of the program to have its operations recorded. */
 void timed_backend(cpl_backend *be);
 
-/* Begins a round: from now on operations are noted. */
+/* Begins a round, in which operations are recorded. */
 void timed_begin(void);
 
-/* From now on operations run as they are. */
+/* Ends a round: operations run without records. */
 void timed_end(void);
 
-/* In the order of their first calls. */
+/* Returns the rows in the order of their first calls. */
 const timed_rows *timed_operations(void);
 
 #endif /* CPL_BENCH_CUDA_TIMED_H */
