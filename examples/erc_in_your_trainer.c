@@ -12,7 +12,7 @@
 
 enum { N = 8, D_MODEL = 24, D_EXPERT = 16, FUSED = 2 * D_EXPERT * D_MODEL };
 
-/* Arrays that your trainer owns already: parameters, and gradients that the step has filled so far. */
+/* Arrays that your trainer owns: parameters, and gradients that the step has filled so far. */
 static float router[N * D_MODEL], router_grad[N * D_MODEL];
 static float fused[N][FUSED], fused_grad[N][FUSED]; /* rows 0 ... D-1 gate, D ... 2D-1 up */
 

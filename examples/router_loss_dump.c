@@ -1,10 +1,10 @@
-/* router_loss_dump.c - the load-balancing loss of a trainer in C, and the dump by which it is checked:
+/* router_loss_dump.c - the load-balancing loss of a trainer in C, and the dump for its check:
  *
  *     cc router_loss_dump.c -lm -o router_loss_dump && ./router_loss_dump balance.safetensors
  *     python -m couplet.certify balance.safetensors
  *
- * The file is eight bytes with the length of the header, little-endian, the header in JSON, and the numbers.
- * Its names are those of docs/losses.md; `kind` and `couplet_dump` may be left out. */
+ * The file is eight bytes with the length of the header, little-endian, the header in JSON, and the
+ * numbers. Its names are those of docs/losses.md; `kind` and `couplet_dump` may be left out. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

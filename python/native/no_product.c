@@ -1,5 +1,7 @@
-/* no_product.c - tensor/product.h without oneDNN, for the library behind the PyTorch operator: the coupling
- * loss multiplies with kernels of its own (tensor/cpu/panel.h) and never calls these functions. */
+/* no_product.c - tensor/product.h without oneDNN, for the library behind the PyTorch operator
+ *
+ * The coupling loss multiplies with kernels of its own (tensor/cpu/panel.h) and never calls these
+ * functions. */
 #include "tensor/product.h"
 
 #include "base/status.h"
