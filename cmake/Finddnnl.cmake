@@ -1,5 +1,5 @@
-# oneDNN by its header and library, as the target DNNL::dnnl. Its own CMake file is not used: in
-# Debian's package that asks for the headers of OpenCL, which nothing here needs.
+# Finds oneDNN by its header and library, as the target DNNL::dnnl. Its own CMake file is not used: in
+# Debian's package it requires the headers of OpenCL, which this project does not need.
 find_path(DNNL_INCLUDE_DIR dnnl.h)
 find_library(DNNL_LIBRARY dnnl)
 include(FindPackageHandleStandardArgs)

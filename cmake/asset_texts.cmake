@@ -1,4 +1,4 @@
-# The files of assets/ as arrays in C: src/report/view.c declares them.
+# Writes the files of assets/ as arrays in C, which src/report/view.c declares.
 set(COUPLET_ASSETS view.html view.css view.js charts.json)
 
 # Writes `file` if its content has changed.

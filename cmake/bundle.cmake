@@ -1,7 +1,7 @@
-# Copies the shared libraries of ${program} into the folder ${libraries_to}, and what Debian says of their licences and
-# sources into ${licenses_to}, with a list of them for scanners: ${licenses_to}/couplet.spdx.json, SPDX 2.3. Run by the
-# installation (cmake/python.cmake, cmake/install.cmake), which sets ${version}. If there is a file ${module}, the CUDA
-# backend, it says what is linked into that.
+# Copies the shared libraries of ${program} into the folder ${libraries_to}, and Debian's files on their licences and
+# sources into ${licenses_to}, with a list of them for scanners: ${licenses_to}/couplet.spdx.json, SPDX 2.3. The
+# installation (cmake/python.cmake, cmake/install.cmake) runs this file and sets ${version}. If the file ${module}, the
+# CUDA backend, exists, the list also has the libraries linked into it.
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program} RESOLVED_DEPENDENCIES_VAR libraries
      PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so")
 file(MAKE_DIRECTORY ${libraries_to})
@@ -14,7 +14,7 @@ function(copy from to)
     file(CHMOD ${to} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
 endfunction()
 
-string(TIMESTAMP created UTC) # that of SOURCE_DATE_EPOCH where it is set
+string(TIMESTAMP created UTC) # SOURCE_DATE_EPOCH if it is set
 cmake_host_system_information(RESULT system QUERY DISTRIB_INFO)
 set(packages "")
 set(relations "")
@@ -28,7 +28,7 @@ describe(couplet SPDXRef-couplet "${version}" "")
 foreach(library IN LISTS libraries)
     get_filename_component(name ${library} NAME)
     copy(${library} ${libraries_to}/${name})
-    # Debian lists files under /lib or /usr/lib; either reaches them.
+    # Debian lists files under /lib or /usr/lib; both paths lead to them.
     file(REAL_PATH ${library} file)
     string(REGEX MATCH "[^/]+/[^/]+$" file ${file})
     execute_process(COMMAND dpkg-query -S "*/${file}" OUTPUT_VARIABLE package COMMAND_ERROR_IS_FATAL ANY)

@@ -1,5 +1,5 @@
-# `make cuda`: couplet-cuda.so, the CUDA backend, beside the program; where nvcc is found. The CUDA runtime is
-# linked statically, cuBLASLt is opened when a device is.
+# `make cuda` builds couplet-cuda.so, the CUDA backend, beside the program, if nvcc is found. The CUDA runtime is
+# linked statically. cuBLASLt is opened when a device is opened.
 set(COUPLET_CUDA_MODULE couplet-cuda.so CACHE STRING "The module that is installed, below the build folder")
 find_program(COUPLET_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(NOT COUPLET_NVCC)

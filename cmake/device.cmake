@@ -1,6 +1,6 @@
-# `make device-bundle`: the programs that tools/device.sh runs on a machine with a GPU, with their libraries but
-# glibc's, the component device. COUPLET_DEVICE: the module that goes with them, `gpu` by nvcc, or `host`, the
-# emulation, with which all of it is tried without a GPU.
+# `make device-bundle` bundles the programs that tools/device.sh runs on a machine with a GPU, with their libraries
+# except glibc's: the component device. COUPLET_DEVICE selects their module: `gpu`, built by nvcc, or `host`, the
+# emulation, which tests the bundle without a GPU.
 set(DEVICE_PROGRAMS couplet tensor_cuda_test_cuda operations)
 set(DEVICE_MODULE ${CMAKE_BINARY_DIR}/couplet-cuda.so)
 if(COUPLET_DEVICE STREQUAL "host")

@@ -1,6 +1,6 @@
-# What makes a fault in a reader of files harder to use, as far as the compiler has it: checked copies, canaries, stacks
-# that cannot be jumped over, marked targets of jumps, addresses by chance, tables of the linker that nothing writes to.
-# tools/check_hardening.py reads it from what was linked.
+# Options that make a fault in a reader of files harder to exploit, as far as the compiler has them: checked copies,
+# canaries, protection from stack clashes, marked targets of jumps, random addresses, read-only tables of the linker.
+# tools/check_hardening.py checks the linked files for them.
 include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)

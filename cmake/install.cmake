@@ -1,6 +1,6 @@
-# What `make install` puts where: header, libraries, pkg-config and CMake files, program, manual
-# page, completion, documents. The components program, library, development and cuda are Debian packages
-# (cmake/package.cmake); what those have in another form is of the component plain.
+# The rules of `make install`: header, libraries, pkg-config and CMake files, program, manual page, completion,
+# documents. The components program, library, development and cuda are Debian packages (cmake/package.cmake). Files
+# that these packages have in another form belong to the component plain.
 include(CMakePackageConfigHelpers)
 list(JOIN COUPLET_MODULES " " COUPLET_PC_REQUIRES)
 
@@ -20,7 +20,7 @@ install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
 # CMake: find_package(couplet) gives couplet::couplet (shared) and couplet::couplet_static.
 set_target_properties(couplet_shared PROPERTIES EXPORT_NAME couplet)
 set(COUPLET_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/couplet)
-# Where find_package does not look when the build folder is in PATH: they are of use installed alone.
+# find_package does not search this folder if the build folder is in PATH: the files work only when installed.
 set(COUPLET_PACKAGING ${CMAKE_BINARY_DIR}/packaging)
 file(REMOVE ${CMAKE_BINARY_DIR}/coupletConfig.cmake) # of an older build
 configure_package_config_file(cmake/coupletConfig.cmake.in ${COUPLET_PACKAGING}/coupletConfig.cmake
@@ -33,8 +33,8 @@ install(FILES ${COUPLET_PACKAGING}/coupletConfig.cmake
               ${COUPLET_PACKAGING}/coupletConfigVersion.cmake cmake/Finddnnl.cmake
         DESTINATION ${COUPLET_CMAKE_DIR} COMPONENT development)
 
-# pkg-config: the prefix is that of the installation, or what a package names (cmake/package_options.cmake).
-# Libraries are named, and not required: pkg-config would hand their flags on to who needs the shared library alone.
+# pkg-config: the prefix is that of the installation, or of a package (cmake/package_options.cmake). Libraries are
+# named, and not required: pkg-config would pass their flags to users of the shared library.
 list(FILTER COUPLET_DEPS_STATIC_LDFLAGS EXCLUDE REGEX "^-L/usr/lib(/|$)")
 list(JOIN COUPLET_DEPS_STATIC_LDFLAGS " " COUPLET_PC_LIBRARIES)
 set(COUPLET_PC_PREFIX @COUPLET_PC_PREFIX@)

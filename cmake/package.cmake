@@ -1,5 +1,5 @@
-# Packages by CPack (make package): for Debian couplet, libcouplet0, libcouplet-dev and couplet-cuda, from the components
-# of cmake/install.cmake; and a tarball of all. cmake/package_options.cmake is read when CPack runs.
+# Makes packages by CPack (make package): for Debian couplet, libcouplet0, libcouplet-dev and couplet-cuda, from the
+# components of cmake/install.cmake, and a tarball of all. CPack reads cmake/package_options.cmake when it runs.
 set(CPACK_PACKAGE_VENDOR "The Couplet contributors")
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each component has its own
@@ -18,7 +18,7 @@ set(CPACK_COUPLET_CUDA ${COUPLET_CUDA_MODULE})
 
 # ---- Debian: its own names for the manual page and the completion of zsh, copyright and changelog ----
 
-# Who makes the package is named as Debian's own tools do; a field without an address is not valid.
+# The maintainer is named as by Debian's own tools. A field without an address is not valid.
 set(maintainer "The Couplet contributors <nobody@couplet.invalid>")
 if(DEFINED ENV{DEBFULLNAME} AND DEFINED ENV{DEBEMAIL})
     set(maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
@@ -76,7 +76,7 @@ read_licence(MIT "Permission is" COUPLET_TEXT_MIT)
 read_licence(BSD-2-Clause "Redistribution and use" COUPLET_TEXT_BSD)
 configure_file(cmake/debian/copyright.in ${DEBIAN}/copyright @ONLY)
 
-string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # that of SOURCE_DATE_EPOCH where it is set
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC) # SOURCE_DATE_EPOCH if it is set
 file(WRITE ${DEBIAN}/changelog "couplet (${PROJECT_VERSION}) bookworm; urgency=medium
 
   * The changes are in /usr/share/doc/couplet/CHANGELOG.md.

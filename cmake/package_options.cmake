@@ -1,5 +1,5 @@
-# Read by CPack for each kind of package (cmake/package.cmake): what depends on the kind, and the dependencies of
-# Debian's packages.
+# CPack reads this file for each kind of package (cmake/package.cmake). It has the settings that depend on the kind, and
+# the dependencies of Debian's packages.
 set(CPACK_CUSTOM_INSTALL_VARIABLES "COUPLET_PC_PREFIX=/usr")
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
     set(CPACK_CUSTOM_INSTALL_VARIABLES [[COUPLET_PC_PREFIX=${pcfiledir}/../..]]) # the tarball may lie anywhere
@@ -42,7 +42,7 @@ endif()
 list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS python3 python3-numpy) # couplet compare
 list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_RECOMMENDS)
 
-# What the static library is linked with.
+# The libraries with which the static library is linked.
 set(files ${CPACK_COUPLET_HEADER})
 foreach(module IN LISTS CPACK_COUPLET_MODULES)
     execute_process(COMMAND pkg-config --variable=pcfiledir ${module} OUTPUT_VARIABLE place

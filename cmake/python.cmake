@@ -1,5 +1,5 @@
-# The wheel couplet_native (python/native/pyproject.toml): the library behind the PyTorch operator, which has
-# couplet.h alone and no oneDNN, since the coupling loss multiplies with its own kernels; and the program.
+# Builds the wheel couplet_native (python/native/pyproject.toml) with the program and the library behind the PyTorch
+# operator. The library has only couplet.h and no oneDNN, since the coupling loss multiplies with its own kernels.
 add_library(couplet_python SHARED python/native/no_product.c)
 foreach(isa IN LISTS COUPLET_ISAS)
     target_sources(couplet_python PRIVATE $<TARGET_OBJECTS:couplet_cpu_${isa}>)
@@ -31,8 +31,8 @@ if(COUPLET_BUNDLE)
     install(SCRIPT ${CMAKE_SOURCE_DIR}/cmake/bundle.cmake COMPONENT python)
 endif()
 
-# Then also the CUDA backend, where there is nvcc: above the program, so that it finds cuBLASLt in pip's nvidia-cublas,
-# which lies beside couplet_native.
+# With nvcc it also has the CUDA backend, above the program, so that it finds cuBLASLt in pip's nvidia-cublas, which
+# lies beside couplet_native.
 if(COUPLET_BUNDLE AND COUPLET_NVCC)
     add_dependencies(couplet_python cuda)
     install(FILES ${CMAKE_BINARY_DIR}/${COUPLET_CUDA_MODULE} DESTINATION couplet_native COMPONENT python)

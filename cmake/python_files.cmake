@@ -1,4 +1,4 @@
-# What the program starts with Python (src/cli/verbs/cmd_compare.c): the package without what needs PyTorch.
+# The files that the program starts with Python (src/cli/verbs/cmd_compare.c): the package without parts for PyTorch.
 function(install_python destination component)
     file(GLOB files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/python python/couplet/compare/*.py
          python/couplet/compare/*.json)

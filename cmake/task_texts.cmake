@@ -1,4 +1,4 @@
-# The built-in task files as an array in C, in the order of the paper: src/eval/tasks/task.h.
+# Writes the built-in task files as an array in C, in the order of the paper: src/eval/tasks/task.h.
 set(COUPLET_TASKS arc_challenge commonsense_qa copa boolq hellaswag openbookqa sciq social_iqa
                   winogrande mmlu ceval mmlu_pro agieval bbh math gsm8k gsm8k_cot triviaqa)
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# after_install.sh MANIFEST: what `cmake --install` has put into the files of this list can be used, or how. Has the loader
-# take note of the library, as root. Prints the line to type where that is not enough, or where PATH lacks the program.
+# after_install.sh MANIFEST: makes the files of the list, written by `cmake --install`, usable. As root it runs the loader's
+# ldconfig. If that is not enough, or if PATH lacks the program, it prints the line to type.
 set -eu
 programs=$(sed -n 's|/couplet$||p' "$1" | grep '/bin$')
 libraries=$(sed -n 's|/libcouplet\.so$||p' "$1")

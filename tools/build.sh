@@ -1,7 +1,7 @@
 #!/bin/sh
 # build.sh PRESET [OPTION...]: configures build/PRESET and builds it with `cmake --build` and its
-# OPTIONs (--target NAME). Quiet unless V is set: then, and where it fails, all that was printed. A terminal shows the share
-# that is built. JOBS: compilers at once. CONFIGURE: options of the configuration. INSTALL_PREFIX: where it will be installed.
+# OPTIONs (--target NAME). The output is printed if V is set or the build fails. A terminal shows the finished share.
+# JOBS: compilers at once. CONFIGURE: options of the configuration. INSTALL_PREFIX: the folder of a later installation.
 set -eu
 preset=$1
 shift
@@ -19,7 +19,7 @@ build() {
         cmake --build --preset "$preset" --parallel "$jobs" "$@"
 }
 
-# Passes on what CMake prints, and draws its percentage ("[ 42%] Building ...") on one line of the terminal.
+# Passes on the output of CMake, and draws its percentage ("[ 42%] Building ...") on one line of the terminal.
 show_share() {
     while IFS= read -r line; do
         printf '%s\n' "$line"

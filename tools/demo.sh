@@ -1,7 +1,7 @@
 #!/bin/sh
 # demo.sh COUPLET [SETTING...]: trains configs/tiny.yaml on the text in data/ twice, without and with
-# the coupling loss, and compares the two models. Called by `make demo` after the build. The runs
-# go to runs/demo (RUNS names another folder); one that is there already gets another number.
+# the coupling loss, and compares the two models. `make demo` calls it after the build. The runs
+# go to runs/demo (RUNS names another folder). If a run exists, the new one gets another number.
 set -eu
 cd "$(dirname "$0")/.."
 couplet=$1

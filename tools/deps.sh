@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what is missing of the named groups (build, test, more, check, python, package, bare): with apt where there
-# is one, with sudo when not root, saying what; elsewhere it prints the names. Does nothing if all is there.
-# The compiler is $CC, or else the first of cc, gcc and clang; gcc if there is none.
+# Installs the missing packages of the named groups (build, test, more, check, python, package, bare) with apt, and with
+# sudo if not root, and names them. Without apt it prints the names. It does nothing if no package is missing.
+# The compiler is $CC, or else the first of cc, gcc and clang; gcc if all are missing.
 set -eu
 
 commands='g++ make cmake pkg-config python3 clang clang-format clang-tidy chromium curl openssl strace zsh shellcheck'

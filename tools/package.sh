@@ -1,7 +1,7 @@
 #!/bin/sh
-# package.sh OUT: the Debian packages couplet, libcouplet0 and libcouplet-dev, and the tarball, in OUT; where there is nvcc,
-# also couplet-cuda, whose module is then in the tarball too. The tarball brings its libraries and is linked for that;
-# everything else is compiled once. Dates are that of the last commit.
+# package.sh OUT: makes the Debian packages couplet, libcouplet0 and libcouplet-dev, and the tarball, in OUT. With nvcc it
+# also makes couplet-cuda, whose module is then in the tarball too. The tarball brings its libraries and is linked for
+# them. Everything else is compiled once. Dates are the date of the last commit.
 set -eu
 out=$PWD/$1
 if [ -z "${SOURCE_DATE_EPOCH:-}" ] && date=$(git log -1 --format=%ct 2> /dev/null); then
