@@ -6,7 +6,7 @@ A checkpoint in the shape of OLMoE-1B-7B with some of its layers (64 experts, d 
 numbers, the other matrices zero) lies on nginx, with TLS and HTTP/2, behind a proxy of a rate (100 MB/s for all
 connections together) and a delay (25 ms each way: round trips of 50 ms; tests/remote/slow_link.py). `couplet inspect
 https://...` and curl run in turn. curl asks for the ranges that nginx logged in the program's first run, all at once
-up to --parallel, and keeps nothing. The time is that of the whole process: the program also computes, and learns from
+up to --parallel, and discards them. The time is the whole process's time: the program also computes, and learns from
 index and headers which ranges to request.
 
 It prints medians, their rates over the bytes of the ranges, and the ratio: the median over the pairs of curl's time

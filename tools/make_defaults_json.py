@@ -33,7 +33,7 @@ PUBLIC = {  # files that must have a function with a default
 
 def constants(defaults):
     """Returns the defaults of the loss, by their names in C and Python. In the program an unset weight is 1, and the
-    counters are those of training."""
+    counters are the counters of training."""
     row = re.search(r'CPL_LOSS\(ERC, erc, "\w+", \w+, (\S+),', pathlib.Path(LISTS[2][0]).read_text())
     of_erc = {name: defaults[f"erc.{name}"] for name in ("alpha", "activation", "noise")}
     return {

@@ -4,8 +4,8 @@ It serves backends of tests that reach an operation's tensors first (tests/tenso
 every operation of ops.h and erc.h it writes a struct of the arguments, a function that calls the other backend with
 them, and a function for the table, which lists the tensors among them (reach) and submits both (give_work). An added
 operation needs no line here. An operation with an argument by address is refused: it may run when the caller's memory
-has changed. Operations on arrays of the host have no tensor, and those of memory are the backend's own; neither is
-written."""
+has changed. Operations on arrays of the host have no tensor, and operations on memory are the backend's own: both are
+omitted."""
 
 import re
 import sys

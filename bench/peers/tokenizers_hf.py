@@ -83,7 +83,7 @@ def tiktoken_encoder(path):
         if token not in special and all(c in bytes_of for c in token)
     }
     largest = max([*ranks.values(), *special.values()])
-    for byte in range(256):  # bytes that never occur in UTF-8 may be missing; tiktoken needs all
+    for byte in range(256):  # bytes that never occur in UTF-8 may be missing; tiktoken requires all bytes
         if bytes([byte]) not in ranks:
             largest += 1
             ranks[bytes([byte])] = largest

@@ -64,7 +64,7 @@ def settings_of(name):
 
 
 def couplet(program, *words, log=None):
-    """Runs the program with one thread, which does not spin while another process wants the processor."""
+    """Runs the program with one thread, which does not spin while another process needs the processor."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
         [program, *map(str, words)],

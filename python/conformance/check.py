@@ -3,7 +3,7 @@
     python check.py my_module:my_loss load-balancing-mixtral
 
 my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, and
-returns the loss, or the outputs of a rule by name. Values and gradients must be those of the file within 1e-5 of their
+returns the loss, or the outputs of a rule by name. Values and gradients must equal the file's within 1e-5 of their
 norm. A file that has a mask, micro_batches, kept or, for DeepSeek's loss, sequences which the function does not take by
 name, or in which experts tie, cannot show a fault: a difference there is reported and not counted. Exit code 0: all
 other files are right; 1: a file is not; 2: the kind or the function does not exist, or no file counts."""

@@ -86,7 +86,7 @@ def _need_torch() -> None:
         raise ImportError(f"couplet needs PyTorch 2.4 or newer, this is {torch.__version__}: pip install -U torch")
 
 
-if not TYPE_CHECKING:  # with __getattr__ in view, a misspelt name would be Any
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would take a misspelt name for Any
 
     def __getattr__(name: str) -> Any:
         if name not in _FROM and name not in _MODULES:

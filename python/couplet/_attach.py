@@ -54,7 +54,7 @@ MANY_STEPS = 8  # successive steps: more than a gradient scaler skips
 
 
 def _zero(like: Optional[Tensor]) -> Tensor:
-    """Returns the result [] of a call that evaluates nothing. A backward pass may begin at it."""
+    """Returns the result [] of a call without an evaluation. A backward pass may begin at it."""
     return torch.zeros(
         (), dtype=torch.float32, device="cpu" if like is None else like.device, requires_grad=torch.is_grad_enabled()
     )
@@ -137,7 +137,7 @@ def _watch_optimizers(erc: Erc) -> None:
     weakref.finalize(erc, handle.remove)
 
 
-_attached: "weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet[Erc]]" = weakref.WeakKeyDictionary()  # by router
+_attached: "weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet[Erc]]" = weakref.WeakKeyDictionary()  # routers
 
 
 def _note_attached(erc: Erc) -> None:
@@ -241,7 +241,7 @@ class Erc:
             f"step={self.step}, backend={backend().split(':')[0]})"
         )
 
-    if not TYPE_CHECKING:  # with __getattr__ in view, a misspelt attribute would not be an error
+    if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept a misspelt attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
             object.__setattr__(self, name, _checked(name, value))
@@ -331,7 +331,7 @@ class Erc:
 
         Call it after the model's own backward pass, when the activations are freed, and before gradients are
         clipped: the loss depends on no activation. Nothing of a layer is kept. An existing gradient is added to in
-        place. Micro-batches do not matter: `.grad` gets the whole coefficient. Later calls in the same step do nothing
+        place. Micro-batches do not matter: `.grad` gets the whole coefficient. Later calls in the step have no effect
         and return zero, as do all calls with weight 0. A step ends as with `loss`. In `model.eval()` the loss counts as
         in training, with a warning.
 

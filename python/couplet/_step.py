@@ -46,7 +46,7 @@ class Evaluation:
         self.layer, self.weights, self.attribute = layer, weights, options.attribute
         self.parameters = [weight.parameter for weight in weights]
         self.made: List[Tensor] = []  # tensors to which the job adds the gates' gradients
-        with torch.enable_grad():  # for a router or gates that are computed from parameters
+        with torch.enable_grad():  # a router or gates may be computed from parameters
             self.router, gates = layer.router(weights), layer.gates(weights)
             arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
         _, self.gate, _, _, _, self.want, self.half = arranged

@@ -202,7 +202,7 @@ def _all_processes() -> Any:
 
 def join(erc: AnyErc, trainer: Any, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> AnyErc:
     """Adds the loss's gradients in each optimizer step of a Trainer, by `erc.backward` after the last backward pass of
-    the step. Adds the callback (see `callback`) in front of those that report. The Trainer's own `loss` remains the
+    the step. Adds the callback (see `callback`) in front of callbacks that report. The Trainer's own `loss` remains the
     model's loss; `erc` is logged beside it.
 
     Under DeepSpeed and FSDP1, whose gradients are not in `.grad`, and with optimizers that make their steps inside the

@@ -254,7 +254,7 @@ def erc_loss_ep(
 ) -> Tensor:
     """Returns couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
-    Every process calls it with the whole router [n, d] (the same numbers everywhere) and its own n / p
+    Every process calls it with the whole router [n, d] (equal numbers everywhere) and its own n / p
     experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
     arguments are those of `erc_loss` and must be the same everywhere. If they differ, or one process
     refuses its own, all processes raise ValueError. It does not support torch.compile.
@@ -263,7 +263,7 @@ def erc_loss_ep(
     the D rows of its experts' gates (and ups), in any choice; M^2 is a sum over these processes. Without `group`
     each process has all n experts. The activation "output" is not supported.
 
-    Returns weight * L [], the same in every process. The router's gradient is complete in every
+    Returns weight * L [], equal in every process. The router's gradient is complete in every
     process (a later *mean* over the group leaves it unchanged; do not sum it again). An expert's gradient is
     in the process that has the expert.
     """

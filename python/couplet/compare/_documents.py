@@ -24,7 +24,7 @@ _Key = "tuple[str, str]"
 class DocumentSet(NamedTuple):
     """All documents, or those of a source."""
 
-    source: Optional[str]  # None: all
+    source: Optional[str]  # label of held-out text; None: all documents
     n: int
     bytes: float
     base: float  # bits per byte, means over the pairs

@@ -126,7 +126,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def _has_figures(found: "dict[str, Any]") -> bool:
-    """Returns whether the figures are those of a step: a loss, null if it was not finite, at least one number, and no
+    """Returns whether a step can have the figures: a loss, null if it was not finite, at least one number, and no
     value of another type."""
     some = False
     for figure in FIGURES:

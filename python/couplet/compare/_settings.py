@@ -41,7 +41,7 @@ class Setting(NamedTuple):
     name: str
     role: str  # one of ROLES
     texts: "list[str]"  # by run, as shown; "-" where it is missing
-    meanings: "list[str]"  # equal if the settings mean the same for the runs
+    meanings: "list[str]"  # by run; equal meanings have equal texts
     # Hash of the content, which is compared between two runs that have one. None: the run has none. Empty list: no
     # content.
     marks: "list[Optional[str]]"
@@ -68,7 +68,7 @@ def _short_path(match: "re.Match[str]") -> str:
 
 
 def _meaning(name: str, text: str) -> str:
-    """Returns the meaning of a value: equal numbers have one meaning in any spelling, as have the words for nothing."""
+    """Returns the meaning of a value: equal numbers have one meaning in any spelling, as have the words for an absent value."""
     try:
         value = float(text) if "_" not in text else math.nan
     except ValueError:
@@ -109,7 +109,7 @@ def _equal_losses(a: Run, b: Run) -> bool:
 
 
 class Settings:
-    """All settings of the runs: those that matter, seeds, bookkeeping; each group in the order of first occurrence."""
+    """All settings of the runs: relevant settings, seeds, bookkeeping; each group in the order of first occurrence."""
 
     def __init__(self, runs: "list[Run]") -> None:
         names = [

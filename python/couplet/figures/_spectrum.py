@@ -28,8 +28,9 @@ def _times(A: Tensor, v: Tensor) -> Tensor:
 
 
 def _lanczos(G: Tensor) -> Tensor:
-    """Returns T [c, k, k] in f64, whose largest eigenvalue approximates that of G [c, m, m], symmetric without negative
-    eigenvalues. Each new vector is made orthogonal twice to all earlier vectors, so that no vector is found twice."""
+    """Returns T [c, k, k] in f64, whose largest eigenvalue approximates the largest eigenvalue of G [c, m, m],
+    symmetric without negative eigenvalues. Each new vector is made orthogonal twice to all earlier vectors, so that no
+    vector is found twice."""
     c, m = G.shape[:2]
     k = min(m, STEPS)
     start = _noise.uniform(0, m, 0, 0, 0, G.device).to(G.dtype) - 0.5
@@ -76,8 +77,8 @@ def norms(W: Tensor) -> Tensor:
 
 def condition_and_rank(gram: Tensor) -> Tuple[float, float]:
     """Returns two figures of a matrix R, from its gram R R^T or R^T R [m, m], f64 on the CPU. Condition: the largest of
-    its m singular values over the smallest, infinite if rounding hides the smallest. Effective rank: exp of the entropy of
-    the singular values over their sum (Roy and Vetterli, 2007), 0 if R is 0."""
+    its m singular values over the smallest, infinite if rounding hides the smallest. Effective rank: exp of the entropy
+    of the singular values over their sum (Roy and Vetterli, 2007), 0 if R is 0."""
     if not gram.isfinite().all():
         return math.nan, math.nan
     values = torch.linalg.eigvalsh(gram)

@@ -223,8 +223,8 @@ class TokenRecord:
     @torch.no_grad()
     def samples(self) -> Dict[int, Sample]:
         """Returns layer's number -> scores and responses of its tokens, by the present weights: call it before the
-        optimizer's step. Under FSDP2 it is a collective, as gates are gathered. The tokens are those of this
-        process."""
+        optimizer's step. Under FSDP2 it is a collective, as gates are gathered. Only this process's tokens are
+        included."""
         return {
             layer.number: self._sample(layer, reader, weights)
             for layer, reader, weights in zip(self._erc.layers, self._readers, self._erc._weights())

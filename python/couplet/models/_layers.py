@@ -28,10 +28,10 @@ class Layer:
     d: int
     D: int
     K: int  # 0: unknown
-    names: List[str]  # the router's name, then those of the gates
+    names: List[str]  # the router's name, then the gates' names
     shapes: List[torch.Size]  # shapes of the tensors in `names`
     router_transposed: bool
-    columns: bool  # one tensor [n, d, A] (or [d, A] an expert) instead of [n, A, d]
+    columns: bool  # the tensor is [n, d, A] (or [d, A] an expert) instead of [n, A, d]
     gate_half: Optional[str]
     group: Any = None  # process group of expert parallelism
 

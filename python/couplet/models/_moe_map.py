@@ -201,7 +201,7 @@ class Fit:
                 raise Fault(f"{self.path}: tensor {name} is {other.sizes}, but {self.gates.name} is {self.gates.sizes}")
 
     def _refuse_unknown_halves(self, router: Pattern) -> None:
-        """Raises Fault for a model in no row whose names are those of a family in which gate and up rows alternate
+        """Raises Fault for a model in no row with the names of a family in which gate and up rows alternate
         (gpt-oss and others): in this model they may be two halves. Without a model type similar names are refused
         too."""
         known, name = family_with_alternating_rows(router, self.pattern), self.gates.name

@@ -286,9 +286,9 @@ def erc_loss(
         alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
         activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output".
-        noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, the same numbers on
+        noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, with equal numbers on
             every device and rank; or "none".
-        delta: [n, d] noise of your own; then nothing is drawn.
+        delta: [n, d] noise of your own; then no noise is drawn.
         seed, step, layer, draw: whole numbers; step below 2^40, layer and draw below 2^16.
         gate_half: "first", "second" or "interleaved" (gate at the even rows): w_gate is fused. None or "none": it
             is the gate alone. A shape does not show whether a tensor is fused: without `gate_half` the up projection's

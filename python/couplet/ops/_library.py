@@ -25,7 +25,7 @@ PACKAGE = "couplet_native"
 
 
 class Matrices(Structure):
-    """cpl_erc_matrices, and cpl_erc_gradients, which has the same layout."""
+    """cpl_erc_matrices, and cpl_erc_gradients, which has an equal layout."""
 
     _fields_ = [("at", POINTER(c_void_p)), ("stride", c_int64)]
 

@@ -89,7 +89,7 @@ def _in_plain_torch(router: Tensor, seed: int, step: int, layer: int, draw: int)
 
 def bounded(router: Tensor, seed: int, step: int, layer: int, draw: int) -> Tensor:
     """Returns delta ~ U(1 - eps_i, 1 + eps_i) for the router [n, d] of a layer, or for the routers [l, n, d] of
-    successive layers from `layer` on. The numbers are those of the C library, in f32 or wider."""
+    successive layers from `layer` on. The numbers equal the C library's, in f32 or wider."""
     if _has_kernels(router):
         return _by_kernels(router, seed, step, layer, draw)
     wide = torch.promote_types(router.dtype, torch.float32)

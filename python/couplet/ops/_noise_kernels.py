@@ -80,7 +80,7 @@ if HAS_TRITON:
             tl.store(delta + layer * n * d + at, (2 * u - 1) * bound + 1, mask=is_here)
 
 
-@torch.library.custom_op("couplet::noise", mutates_args=(), **tags("cudagraph_unsafe"))  # it depends on the step
+@torch.library.custom_op("couplet::noise", mutates_args=(), **tags("cudagraph_unsafe"))  # noise depends on the step
 def noise(router: Tensor, key: int, step: int, last: int, first: int) -> Tensor:
     """Returns delta [l, n, d], f32 or wider, for the routers [l, n, d] of successive layers. key, step and last belong
     to Philox: the key, the counter's third word, and its fourth word for the first layer. `first` is the first number

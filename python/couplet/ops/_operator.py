@@ -103,8 +103,8 @@ def _empty_gradient(tensors: Sequence[Tensor], wanted: bool, job: Job) -> Tensor
 
 
 def into(job: Job, gate: Sequence[Tensor], up: Sequence[Tensor], down: Sequence[Tensor], half: str) -> None:
-    """Lets the job add its gradients to these tensors, arranged as those of `make_job`; none where one tensor is
-    empty."""
+    """Lets the job add its gradients to these tensors, arranged as in `make_job`. Where one tensor is empty, no
+    gradient is added."""
 
     def given(many: Sequence[Tensor]) -> bool:
         return bool(many) and many[0].numel() > 0
@@ -436,7 +436,7 @@ def _again(ctx: Any) -> List[Tensor]:
 
 def scaled(gradients: List[Tensor], by: Tensor) -> List[Tensor]:
     """Returns gradients * by, each product rounded once. In eager mode it multiplies in place, since no other code has
-    the gradients, and does nothing if `by` is 1. Under compilation it multiplies out of place."""
+    the gradients, and skips the product if `by` is 1. Under compilation it multiplies out of place."""
     if type(by) is not torch.Tensor or torch.compiler.is_compiling():
         return [(g.to(torch.promote_types(g.dtype, by.dtype)) * by).to(g.dtype) for g in gradients]
     return gradients if by.item() == 1 else [g.mul_(by) for g in gradients]

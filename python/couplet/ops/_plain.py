@@ -1,4 +1,4 @@
-"""The coupling loss in plain torch operations on the CPU, in any dtype. The algorithm is that of the C library (three
+"""The coupling loss in plain torch operations on the CPU, in any dtype. The algorithm is the C library's (three
 products, phase by phase), for a chunk of experts at a time, whose responses stay in the cache.
 
 Shapes: c experts of a chunk, m rows with an active hinge, x [m, d] proxies, responses [c, m, D], which lie as
@@ -31,7 +31,7 @@ def zeros(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     adds to them. Pages without an active hinge are never touched. torch.zeros writes every page, which takes longer
     than the loss itself if no hinge is active."""
     count = math.prod(shape)
-    if dtype.itemsize * count < LARGE or not hasattr(mmap, "MAP_PRIVATE"):  # only Unix has it
+    if dtype.itemsize * count < LARGE or not hasattr(mmap, "MAP_PRIVATE"):  # only Unix has MAP_PRIVATE
         return torch.zeros(shape, dtype=dtype, device="cpu")
     memory = mmap.mmap(-1, dtype.itemsize * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):

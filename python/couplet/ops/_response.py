@@ -127,7 +127,7 @@ def _silu_slope(z: Tensor) -> Tensor:
 
 def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tensor) -> Optional[Tensor]:
     """Adds the gradients of the matrices for d out = scale * out, scale [c, m]. Returns the gradient of x, or None if
-    the router wants none. The tensors of r are overwritten."""
+    the router needs no gradient. The tensors of r are overwritten."""
     job = p.job
     dout = p.scaled(r.out, scale)
     if job.down is not None and r.h is not None:

@@ -33,7 +33,7 @@ _GROUPS = (
 
 
 def _match(path: pathlib.Path, pattern: str) -> str:
-    """Returns the match of the pattern's group in a file, or "" if nothing matches or the file does not exist."""
+    """Returns the match of the pattern's group in a file, or "" without a match or a file."""
     try:
         found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"), re.M)
     except OSError:

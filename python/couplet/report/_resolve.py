@@ -232,7 +232,7 @@ def rules_of(chart: Json, items: List[Item]) -> List[Json]:
 
 def curve_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
     """Returns a curve for each element: over the array `at`, or over the names of an object of numbers. The colours of
-    "groups" are those of the report's groups."""
+    "groups" are the colours of the report's groups."""
     series = []
     for v, item in enumerate(items):
         rows = elements_of(item, chart.get("each", "layers"), panel)
