@@ -3,8 +3,8 @@
 hub and writes their figures into its table.
 
 It needs a network: allow some gigabytes and an hour, or name models with --only. HF_ENDPOINT, HF_TOKEN and the like
-work as in `couplet inspect`. Each row describes the present commit of `main`. Another run of that commit writes an equal
-row, and rows of other models stay. A model that cannot be read leaves its row unchanged; the exit code is then 1.
+work as in `couplet inspect`. Each row describes the present commit of `main`. Another run of that commit writes an
+equal row, and rows of other models stay. A model that cannot be read leaves its row unchanged; the exit code is then 1.
 --dry-run only prints what would be read. --check: exits with 1 if the page lacks a row of a model or has another
 command."""
 

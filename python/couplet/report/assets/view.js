@@ -1,6 +1,6 @@
 'use strict';
-// Draws a report: the charts and tables of charts.json from the JSON that `--json` writes. The forms of its
-// rows: docs/formats.md, "Pages".
+// Draws a report: the charts and tables of charts.json from the JSON that `--json` writes.
+// docs/formats.md, "Pages", has the forms of its rows.
 const root = document.documentElement;
 addEventListener('error', e => { root.dataset.error = e.message || 'error' });
 addEventListener('unhandledrejection', e => { root.dataset.error = String(e.reason) });
@@ -10,8 +10,8 @@ const list = JSON.parse(document.getElementById('couplet-charts').textContent);
 
 // ---- figures of the report ----
 
-// Member `names` of a value: "@" is the alpha that is shown, "*" every element, "#" the place of the element `e`, "$" the
-// name of its panel.
+// Returns member `names` of a value: "@" is the alpha that is shown, "*" every element, "#" the place of the element `e`,
+// "$" the name of its panel.
 function member(from, names, e = {}) {
   for (let k = 0; k < names.length && from != null; k++) {
     if (names[k] === '*') return Object.values(from).map(one => member(one, names.slice(k + 1), e));
@@ -21,15 +21,15 @@ function member(from, names, e = {}) {
   return from;
 }
 
-// A key begins at the element `e`, behind "/" at its item.
+// Returns the member of a key, which begins at the element `e`, or after "/" at its item.
 function read(e, key) {
   if (key === '') return e.at;
   return key[0] === '/' ? member(e.item.at, key.slice(1).split('.'), e) : member(e.at, key.split('.'), e);
 }
-// A text, or behind "/" the member of the report that holds it.
+// Returns a text, or for "/PATH" the member of the report at PATH.
 const textOf = (text, item) => text && text[0] === '/' ? read({ item }, text) : text;
 
-// A number, Infinity, or null.
+// Returns a number, Infinity, or null.
 function valueOf(e, of) {
   if (read(e, of.key + '_infinite') === true) return Infinity;
   const x = read(e, of.key), divisor = of.over ? read(e, of.over) : 1;
@@ -39,7 +39,7 @@ function valueOf(e, of) {
 
 const runName = path => path.replace(/\/+$/, '').split('/').slice(/\/step-\d+\/*$/.test(path) ? -2 : -1).join('/');
 
-// What stands side by side: checkpoints, or the whole report.
+// Returns the parts that are shown side by side: checkpoints, or the whole report.
 function itemsOf(of) {
   const report = view.report;
   if (of === 'routing') return report.routing ? [{ at: report.routing, name: runName(report.routing.model) }] : [];
@@ -54,7 +54,7 @@ function nameOf(one, key) {
   return String(one.name ?? layer ?? (one.source === null ? 'all' : one.source) ?? one.setting ?? one.group ?? one.other ?? key);
 }
 
-// The elements of an item that a chart or a table shows: {item, at, place, panel, name}.
+// Returns the elements of an item that a chart or a table shows: {item, at, place, panel, name}.
 function elementsOf(item, each = 'layers', panel = '') {
   if (each === '') return [{ item, at: item.at, place: 0, panel, name: item.name }];
   const [outer, inner] = each.split('.*.');
@@ -102,8 +102,8 @@ function bandOf(rows, of, places) {
 
 const rulesOf = ({ rule }, [item]) => rule ? [{ name: textOf(rule.name, item), group: -1, x: [0], y: [rule.at], style: 'rule' }] : [];
 
-// Of one item a colour a line; of several a colour an item, and where more than six would share a picture a panel
-// for each solid line.
+// Returns charts of lines. With one item each line has a colour. With several each item has a colour, and if more than
+// six lines would share a picture, each solid line has a panel.
 function lineCharts(chart, items) {
   const rows = items.map(item => elementsOf(item, chart.each));
   const places = [...new Set(rows.flat().map(e => e.name))];
@@ -130,14 +130,14 @@ function lineCharts(chart, items) {
   });
 }
 
-// The points that have a number, of an axis that begins at the share `from` of its end.
+// Returns the points that have a number, from `first` on.
 function pointsOf(one, first) {
   const kept = one.x.map((_, k) => k).filter(k => one.y[k] !== null && one.x[k] >= first), of = row => row && kept.map(k => row[k]);
   return { ...one, x: of(one.x), y: of(one.y), low: of(one.low), high: of(one.high), marks: kept.length <= MARKED };
 }
 
-// A curve an element: over the array `at`, or over the names of an object of numbers. The colours of "groups" are those of
-// the report's groups.
+// Returns a curve for each element: over the array `at`, or over the names of an object of numbers. The colours of
+// "groups" are the colours of the report's groups.
 function curveCharts(chart, items, panel) {
   const series = [];
   items.forEach((item, v) => {
@@ -173,7 +173,7 @@ function boxCharts(chart, items) {
     x: { label: 'layer', ...chart.x, names: places } }];
 }
 
-// Points with error bars of two standard errors: a headline a task.
+// Returns points with error bars of two standard errors: the headline of each task.
 function dotCharts(chart, items) {
   const rows = items.flatMap(item => elementsOf(item, chart.each)).filter(e => valueOf(e, chart.lines[0]) !== null);
   const places = rows.map(e => e.name);
@@ -186,7 +186,8 @@ function dotCharts(chart, items) {
   return [{ ...chart, kind: 'lines', series, x: { label: '', names: places } }];
 }
 
-// A point an element at the number `at`, a line through the means of those that share one, and a level of those without.
+// Returns a point for each element at the number `at`, a line through the means of elements that share a number, and a
+// level for elements without one.
 function pointCharts(chart, items, panel) {
   const rows = items.flatMap(item => elementsOf(item, chart.each, panel));
   const all = rows.map(e => [valueOf(e, { key: chart.at }), valueOf(e, chart)]).filter(([, y]) => y !== null);
@@ -200,7 +201,7 @@ function pointCharts(chart, items, panel) {
     ...all.length > points.length ? [{ name: 'off', group: -1, x: [0], y: [mean(null)], style: 'rule' }] : []] }];
 }
 
-// The same chart once a name of the array `panels`.
+// Returns a function that makes the chart once for each name of the array `panels`.
 const panelled = form => (chart, items) => !chart.panels ? form(chart, items, '')
   : (member(items[0].at, chart.panels.split('.')) || []).flatMap(panel => form(chart, items, panel));
 
@@ -208,7 +209,7 @@ const FORMS = { lines: lineCharts, curves: panelled(curveCharts), boxes: boxChar
 
 // ---- matrices ----
 
-// A matrix as {rows, columns, cells}: packed (docs/formats.md, "Pages"), or rows of numbers.
+// Returns {rows, columns, cells} of a matrix, which is packed (docs/formats.md, "Pages"), or rows of numbers.
 function matrixOf(value) {
   if (Array.isArray(value)) {
     const columns = Math.max(0, ...value.map(row => row ? row.length : 0));
@@ -227,7 +228,7 @@ const meanOf = values => {
   return finite.reduce((sum, v) => sum + v, 0) / finite.length;
 };
 
-// M over its mean diagonal (off the diagonal if that is 0), rows and columns by falling diagonal.
+// Returns M over its mean diagonal (over its mean if that is 0), with rows and columns by falling diagonal.
 function byDiagonal({ rows: n, cells }) {
   const diagonal = Array.from({ length: n }, (_, i) => cells[i * n + i]), mean = meanOf(diagonal);
   const scale = 1 / (mean || meanOf(cells) || 1);
@@ -239,7 +240,7 @@ function byRows({ columns, cells }) {
   return { cells: cells.map((v, k) => v / meanOf(cells.subarray(k - k % columns, k - k % columns + columns))) };
 }
 
-// Tokens of both experts over what independence gives, of the same number of pairs.
+// Returns the tokens of both experts over their number under independence with the same number of pairs.
 function byIndependence({ rows: n, cells }) {
   let pairs = 0, products = 0;
   for (let i = 0; i < n; i++) for (let j = 0; j < i; j++) {
@@ -252,7 +253,7 @@ function byIndependence({ rows: n, cells }) {
   }) };
 }
 
-// Of every layer the shares of a domain (place) by expert over their mean over the domains that have tokens.
+// Returns, for every layer, the shares of a domain (place) by expert over their mean over the domains that have tokens.
 function byDomain(layers, place) {
   const used = layers[0].map((_, s) => s).filter(s => layers[0][s].some(v => v > 0));
   return layers.map(domains => domains[place].map((v, j) => v / meanOf(used.map(s => domains[s][j]))));
@@ -267,7 +268,7 @@ function mapOf(chart, e) {
   return Object.assign(matrix, scaled ? scaled(matrix) : {}, { chart, e });
 }
 
-// From the 1 % to the 99.9 % quantile of all maps; at most some 100,000 of their cells.
+// Returns the 1 % and the 99.9 % quantile of all maps, from at most some 100,000 of their cells.
 function coloursOf(maps) {
   const stride = Math.ceil(maps.length * maps[0].cells.length / 1e5), all = [];
   for (const map of maps) for (let i = 0; i < map.cells.length; i += stride) if (map.cells[i] > 0) all.push(map.cells[i]);
@@ -343,7 +344,7 @@ const label = (svg, x, y, text, more = {}) =>
   add(svg, 'text', { x, y, 'font-size': LABEL, fill: theme.muted, ...more }, text);
 const mark = (made, tip) => { made.dataset.tip = tip; return made };
 
-// A picture as wide as its place: a unit is a pixel, so that its text is of the size of the page's.
+// Opens a picture as wide as its place. A unit is a pixel, so that its text has the size of the page's text.
 function open(box, chart, title) {
   const W = clamp(box.clientWidth, 240, 640);
   const svg = add(box, 'svg', { class: 'chart', role: 'img', 'font-family': 'Helvetica, Arial, sans-serif',
@@ -355,7 +356,7 @@ function open(box, chart, title) {
 }
 const close = (c, height) => c.svg.setAttribute('viewBox', `0 0 ${c.W} ${Math.round(height)}`);
 
-// Keys: {name, colour, kind}; as many rows as it takes.
+// Draws the legend in as many rows as needed. keys: {name, colour, kind}.
 function legend(c, keys) {
   let x = 4;
   for (const key of keys) {
@@ -439,7 +440,7 @@ function scaleOf(axis, values, pad, width) {
   return axis.scale === 'log' ? logScale(axis, low / (1 + pad), high * (1 + pad)) : linearScale(axis, low, high, pad);
 }
 
-// Takes room for both axes and draws grid, ticks and labels.
+// Reserves room for both axes and draws grid, ticks and labels.
 function axes(c, xs, ys) {
   const { chart, svg } = c, xAxis = chart.x || {}, yAxis = chart.y || {};
   if (yAxis.label) { label(svg, 4, c.top + 10, cut(yAxis.label, c.W - 12)); c.top += 18 }
@@ -611,7 +612,7 @@ function drawMap(box, map, title) {
   reader(box, c, map, left, top, side, height);
 }
 
-// Point, tap or arrow keys: the value of one cell below the map.
+// Shows the value of one cell below the map, chosen by pointing, tapping or arrow keys.
 function reader(box, c, map, left, top, width, height) {
   const out = box.appendChild(document.createElement('p'));
   out.className = 'readout';
@@ -718,7 +719,7 @@ function putFigures(of, checkpoints) {
   }
 }
 
-// The first sentence of each, four figures, and the rest of what is said; sentences whose numbers are the figures are folded.
+// Shows each item's first sentence, four figures, and the other sentences; sentences with the figures' numbers are folded.
 function putConclusion(items, of) {
   const said = items.map(({ at }) => at.conclusion || (at.verdict || '').split('\n')), several = items.length > 1;
   const isFolded = ({ at }, line) => at.verdict && /\d/.test(line);
@@ -744,7 +745,7 @@ function putConclusion(items, of) {
 
 const layersNamed = layers => (layers.length > 1 ? 'Layers ' : 'Layer ') + layers.join(', ');
 
-// What is said of a checkpoint, and of its layers: a sentence of several layers once.
+// Shows the notes on a checkpoint and its layers; a sentence on several layers is shown once.
 function putNotes({ at, name }, several) {
   const said = new Map(), of = sentence => sentence && !said.has(sentence) ? said.set(sentence, []).get(sentence) : said.get(sentence);
   const tell = (layer, sentence) => sentence && of(sentence).push(nameOf(layer));
@@ -785,13 +786,13 @@ function putChart(grid, chart, items) {
   return true;
 }
 
-// The element whose figure lies in the middle.
+// Returns the map of the element whose figure lies in the middle.
 function middleOf(maps, key) {
   const sorted = maps.map(map => [valueOf(map.e, { key }) ?? Infinity, map]).sort((a, b) => a[0] - b[0]);
   return sorted[Math.floor((sorted.length - 1) / 2)][1];
 }
 
-// Of every item one large map, with small ones to choose from.
+// Shows one large map for every item, with small maps to choose from.
 function putMaps(parent, chart, items) {
   const all = items.map(item => elementsOf(item, chart.each).map(e => mapOf(chart, e)).filter(Boolean)).filter(maps => maps.length);
   if (!all.length) return false;
@@ -836,7 +837,7 @@ function putMaps(parent, chart, items) {
 
 // ---- tables ----
 
-// Metrics of an evaluation: shares, or losses; "a,filter" has the error "a_stderr,filter".
+// Returns the metrics of an evaluation: shares, or losses; "a,filter" has the error "a_stderr,filter".
 const metricNames = metrics => Object.keys(metrics || {}).filter(name => typeof metrics[name] === 'number' && !name.includes('_stderr') && name !== 'n');
 const isLoss = name => /^(bpb|ce_loss)/.test(name);
 function metricText(metrics, name) {
@@ -869,7 +870,7 @@ function cellOf(e, of) {
 
 const spreadText = (mean, sd, text = figureText) => text(mean) + (sd != null ? ` ± ${figureText(sd, 2)}` : '');
 
-// Columns with a value of some row; of `alphas` a column an alpha, of `sources` one a source.
+// Returns the columns with a value in some row: for `alphas` a column for each alpha, for `sources` one for each source.
 function columnsOf(chart, rows) {
   const all = chart.columns.flatMap(of => !of.alphas && !of.sources ? [of] : Object.keys(read(rows[0], of.key) || {})
     .map(alpha => ({ ...of, get: e => valueOf(e, { key: of.key }) ?? (read(e, of.key) || {})[alpha], name: of.name + alpha })));
@@ -889,7 +890,7 @@ function putRows(corner, columns, rows) {
   }
 }
 
-// Of every task a table of its parts, whose columns are metrics.
+// Shows for every task a table of its parts, whose columns are metrics.
 function putParts(parent, chart, items) {
   let any = false;
   for (const item of items) for (const task of elementsOf(item, chart.each)) for (const part of chart.parts) {
@@ -921,7 +922,7 @@ function putTable(parent, chart, items) {
   return any;
 }
 
-// ---- the whole ----
+// ---- the whole page ----
 
 function putSection(section) {
   const items = itemsOf(section.of);
@@ -1016,7 +1017,7 @@ function setTheme(name) {
 switcher.onclick = () => setTheme(THEMES[(THEMES.indexOf(switcher.textContent) + 1) % 3]);
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
 
-// Paper is light, and shows what is folded.
+// A printed page is light and shows the folded parts.
 let before = 'auto';
 addEventListener('beforeprint', () => {
   before = switcher.textContent;
@@ -1025,7 +1026,7 @@ addEventListener('beforeprint', () => {
 });
 addEventListener('afterprint', () => setTheme(before));
 
-// ---- tips: that of the nearest mark within 14 pixels ----
+// ---- tips: the tip of the nearest mark within 14 pixels ----
 
 const tip = document.body.appendChild(document.createElement('div'));
 tip.id = 'tip';
@@ -1054,7 +1055,7 @@ addEventListener('pointerdown', showTip);
 
 // ---- tables ----
 
-// The number that a cell begins with; null: none.
+// Returns the number with which a cell begins, or null.
 function numberOf(text) {
   const plain = text.replace(/\u2212/g, '-').replace(/,(?=\d{3})/g, '').trim();
   if (plain.startsWith('\u221e')) return Infinity;
@@ -1062,7 +1063,7 @@ function numberOf(text) {
   return Number.isNaN(value) ? null : value;
 }
 
-// Empty first cells mean those of the row above; a row that moves needs them itself.
+// Copies the row above into empty first cells, which stand for its cells, since rows may move.
 function fillFirstCells(rows) {
   rows.forEach((row, r) => {
     for (let c = 0; r > 0 && c < row.cells.length && row.cells[c].textContent === ''; c++) {
@@ -1083,7 +1084,7 @@ function sortBy(table, heading) {
   const order = (a, b) => {
     const x = keys.get(a), y = keys.get(b);
     if (x.number === null && y.number === null) return (up ? 1 : -1) * x.text.localeCompare(y.text);
-    if (x.number === null || y.number === null) return x.number === null ? 1 : -1; // what is missing comes last
+    if (x.number === null || y.number === null) return x.number === null ? 1 : -1; // missing numbers come last
     return up ? x.number - y.number : y.number - x.number;
   };
   for (const other of table.tHead.rows[0].cells) other.removeAttribute('aria-sort');
