@@ -10,7 +10,7 @@ It trains configs/tiny.yaml in pairs, in turn:
 
 With 0 neighbours the program is compared with libgomp's default, with more neighbours with the passive policy. A
 neighbour is a process that never sleeps. For each number of neighbours it prints the medians and the median ratio of
-the pairs with its 95 % interval (exact, from order statistics)."""
+the pairs with its interval of 95 per cent (exact, from order statistics)."""
 
 import argparse
 import math
