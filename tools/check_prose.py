@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """check_prose.py [FILE...]: finds three patterns of prose that a newcomer cannot read.
 
-A comment that begins with "Of" or "What" lacks a subject and a verb. An error that ends in a question does not say
-what is missing or how to give it. A function whose name is a verb without an object, or an adjective, does not tell
-a caller what it does. It checks C in src/ and include/, and Python in python/couplet/ and tools/."""
+A comment that begins with "Of", "What", "Whether", "Why" or "How many" lacks a subject and a verb. An error that ends
+in a question does not say what is missing or how to give it. A function whose name is a verb without an object, or an
+adjective, does not tell a caller what it does. The rules hold for C in src/ and include/, and for Python in
+python/couplet/ and tools/."""
 
 import pathlib
 import re
 import sys
 
-C_COMMENT = re.compile(r"(?:/\*\*?|//)<?\s*(?:of|what)\s", re.I)
-PY_COMMENT = re.compile(r"(?:^\s*|\s\s)#:?\s*(?:of|what)\s|^\s*[rf]?\"\"\"(?:of|what)\s", re.I)
+BEGINNING = "of|what|whether|why|how many|how much"
+C_COMMENT = re.compile(rf"(?:/\*\*?|//)<?\s*(?:{BEGINNING})\s", re.I)
+PY_COMMENT = re.compile(rf"(?:^\s*|\s\s)#:?\s*(?:{BEGINNING})\s|^\s*[rf]?\"\"\"(?:{BEGINNING})\s", re.I)
 QUESTION = re.compile(r"""[a-z)`']\?(?:\\n)?\"""", re.I)
 NO_QUESTION = re.compile(r"""did you mean|\br?[fr]"|\(\?|\)\?\"""")  # exceptions: a suggestion, regular expressions
 BARE = (
@@ -22,8 +24,8 @@ PY_FUNCTION = re.compile(rf"^\s*def (?!judge\b)_?({BARE.replace(' ', '|')})\(") 
 FOLDERS = ("src", "include", "python/couplet", "tools")
 KINDS = {".py": "py", ".c": "c", ".h": "c", ".def": "c", ".inc": "c", ".cu": "c", ".cuh": "c"}
 RULES = {
-    "c": [(C_COMMENT, "the comment begins with Of or What"), (C_FUNCTION, "the function's name has no object")],
-    "py": [(PY_COMMENT, "the comment begins with Of or What"), (PY_FUNCTION, "the function's name has no object")],
+    "c": [(C_COMMENT, "the comment has no subject"), (C_FUNCTION, "the function's name has no object")],
+    "py": [(PY_COMMENT, "the comment has no subject"), (PY_FUNCTION, "the function's name has no object")],
 }
 
 
@@ -47,7 +49,7 @@ def main():
                 found += 1
                 print(f"{name}:{number}: {reason}: {line.strip()[:90]}")
     print(
-        f"{found} found" if found else "no comment begins with Of or What, no message asks, each function has an object"
+        f"{found} found" if found else "no comment begins as a question, no message asks, each function has an object"
     )
     return bool(found)
 

@@ -100,7 +100,8 @@ cpl_span cpl_span_text(const cpl_text *text); /* valid until the text changes */
 cpl_span cpl_span_part(cpl_span text, size_t from, size_t end);
 
 bool cpl_span_equal(cpl_span a, cpl_span b);
-bool cpl_span_is_at(cpl_span text, size_t at, const char *what); /* whether `what` begins there */
+/* Returns whether `what` begins at `at`. */
+bool cpl_span_is_at(cpl_span text, size_t at, const char *what);
 
 /* Return the position of `what` (not empty: assert) or of byte `c`, the first at or after `from` or
  * the last in `text`, or CPL_NOWHERE if it is not found. `from` may have any value. */

@@ -17,7 +17,7 @@
 /* The strings are not owned and must outlive the writer. */
 typedef struct cpl_shard_writer_settings {
     const char *folder;        /* created if absent */
-    bool replace;              /* whether to remove existing parts of this writer (else an error) */
+    bool replace;              /* true to remove existing parts of this writer (else an error) */
     bool by_source;            /* one folder per source below `folder` */
     int64_t writer, n_writers; /* index and number of writers; 0 and 1 (or 0) for a single writer */
     int64_t max_tokens;        /* limit of a file (0 for 2^30); a larger document gets its own

@@ -43,7 +43,7 @@ typedef struct cpl_shard_file {
     char *path;      /* owned */
     uint64_t length; /* bytes of the file when it was opened */
     int descriptor;  /* valid if `kept` */
-    bool kept;       /* whether the file stays open; else each read opens it, since a data set may
+    bool kept;       /* true if the file stays open; else each read opens it, since a data set may
                         have more files than a process may open */
 } cpl_shard_file;
 

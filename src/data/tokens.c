@@ -49,7 +49,7 @@ typedef struct maker {
     portion *round;   /* [n_ranks] a batch for each rank, read by one thread, encoded by several */
     int n_ranks, rank;
     int now;     /* index of the batch being filled */
-    bool agreed; /* whether a failure is known to all ranks */
+    bool agreed; /* true if a failure is known to all ranks */
 } maker;
 
 /* ---- a batch of documents ---- */

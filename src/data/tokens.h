@@ -20,8 +20,8 @@ typedef struct cpl_tokens_job {
     const cpl_tokenizer *tokenizer;
     const char *tokenizer_path; /* for shards.json */
     const char *source_root;    /* a folder removed from the paths in the metadata; may be NULL */
-    bool replace;               /* whether to replace existing token files (else an error) */
-    bool by_source;             /* whether to write one folder per source */
+    bool replace;               /* true to replace existing token files (else an error) */
+    bool by_source;             /* true to write one folder per source */
     bool lone_surrogates_replaced;
     int64_t max_tokens; /* limit of a file; 0 for 2^30 */
     int n_threads;      /* encoding threads, 0 for one per processor; no effect on shards */

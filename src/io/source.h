@@ -82,7 +82,7 @@ typedef struct cpl_origin_ops {
 
 struct cpl_origin {
     const cpl_origin_ops *ops;
-    bool lists;          /* whether folders can be listed; if not, every list is empty */
+    bool lists;          /* true if folders can be listed; else every list is empty */
     double memory_bytes; /* largest memory in use while pieces are read */
 };
 

@@ -80,7 +80,7 @@ enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
 typedef struct graph {
     const char *architecture;
     int gating;      /* 0 if the architecture has a single gating */
-    bool has_bias;   /* whether the graph has a bias of the experts' scores (zeros if the model has
+    bool has_bias;   /* true if the graph has a bias of the experts' scores (zeros if the model has
                         no bias) */
     int64_t repeats; /* number of times that each key/value head is written */
 } graph;

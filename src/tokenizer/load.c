@@ -18,7 +18,7 @@
 typedef struct reading {
     cpl_tokenizer *t;
     const char *path;
-    bool is_split, is_bytes; /* whether pre_tokenizer's Split and ByteLevel were read */
+    bool is_split, is_bytes; /* true if pre_tokenizer's Split and ByteLevel were read */
 } reading;
 
 static bool is_absent(const json_t *value)

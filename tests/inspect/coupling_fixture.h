@@ -13,7 +13,7 @@ typedef struct fixture_kind {
     const char *path, *name, *family, *title;
     int64_t n, n_layers, d, D, K;
     double lift;  /* growth of the diagonal of M in the last layer; 0 in the first layer */
-    double scale; /* of all weights */
+    double scale; /* scale of all weights */
     uint64_t seed;
     bool guessed, silhouette;
     int64_t n_encoder; /* the first `n_encoder` layers are the encoder's */

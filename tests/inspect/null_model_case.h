@@ -47,7 +47,7 @@ static inline void plain_kappa(double *kappa, const float *M, const double *row,
 
 /* Figures of the sum over score[i, p(i)] for all n! pairings. */
 typedef struct census {
-    double sum, squares, most; /* of the sums */
+    double sum, squares, most; /* total, squares and maximum of the sums */
     int64_t count;
     int32_t best[SMALL];
 } census;

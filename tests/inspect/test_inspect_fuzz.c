@@ -19,11 +19,11 @@
 
 enum {
     ROUNDS        = 500,
-    MOST_MEMORY   = 1 << 25, /* of an inspection */
+    MOST_MEMORY   = 1 << 25, /* bytes of one inspection */
     MEMORY_BESIDE = 1 << 23  /* bytes that names and settings of files of this size may take */
 };
 
-static const double MOST_SECONDS = 20; /* of processor time, for one inspection */
+static const double MOST_SECONDS = 20; /* processor time of one inspection */
 
 static double processor_clock(void)
 {

@@ -125,7 +125,7 @@ class FakeHub:
         """Sets the certificate of later connections."""
         getattr(self, host).context = self.certificates.context(which)
 
-    # what there is
+    # repositories and folders
 
     def add(self, name, folder, **how):
         self.repositories[name] = Repository(name, pathlib.Path(folder), **how)
@@ -140,7 +140,7 @@ class FakeHub:
         """Refuses all addresses that were signed before."""
         self.generation += 1
 
-    # what was asked
+    # requests
 
     @contextlib.contextmanager
     def underway(self):

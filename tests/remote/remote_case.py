@@ -87,7 +87,7 @@ class Case:
         check(fits, f"{what or said(words)}: exit {code}, {err[-1000:]!r}; wanted {pattern!r}")
         return out + err
 
-    # what was asked of the hosts
+    # requests that the hosts got
 
     def spans(self, pattern=r"\.(safetensors|gguf)$"):
         """Returns file -> the requested ranges of bytes, one for each request."""

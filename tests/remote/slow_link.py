@@ -84,7 +84,7 @@ class Proxy:
         self.target, self.delay, self.cut, self.cuts = target, delay, cut, cuts
         self.up, self.down = Line(rate), Line(rate)
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.pairs = []  # of pipes: to the server, and from it
+        self.pairs = []  # pairs of pipes: to the server, and from the server
         self.port = self.listener.getsockname()[1]
 
     def accept(self, now):

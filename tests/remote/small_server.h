@@ -20,7 +20,7 @@ typedef struct small_server {
     char folder[256], url[64];
     pthread_t thread;
     atomic_int n_requests, n_open; /* connections */
-    atomic_uint etag;              /* of all files */
+    atomic_uint etag;              /* the tag of all files */
     atomic_int n_stalls; /* number of coming answers of which only `stall_after` bytes are sent */
     int stall_after;     /* bytes of the body; -1: the header is not sent either */
     atomic_bool is_slow; /* bodies come at 2,000 bytes per second */

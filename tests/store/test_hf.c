@@ -397,7 +397,7 @@ TEST(keys_of_the_list_and_others)
                           "\"n_shared_experts\": 2, \"router_bias\": true}"));
     assert_int_equal(n_warnings, 0);
     assert_true(c.router != 0 && c.n_shared == 2 && c.router_bias);
-    /* Of two keys for a setting, this one counts. */
+    /* If a setting has two keys, this one counts. */
     assert_ok(read_config(&c, &t,
                           "{\"model_type\": \"olmoe\", \"num_experts\": 16, "
                           "\"num_local_experts\": 12, \"rope_theta\": 3, "

@@ -7,7 +7,7 @@
 /* Sizes of the model, as in make_reference.py. */
 enum { WIDTH = 8, LAYERS = 2, N = 4, K = 2, B = 4, S = 6, MICRO = 2 };
 
-static const double limit = 1e-4; /* of norm(got - ref) / norm(ref); see test_golden.c */
+static const double limit = 1e-4; /* largest norm(got - ref) / norm(ref), see test_golden.c */
 
 typedef struct variant {
     const char *router, *scope;

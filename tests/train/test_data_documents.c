@@ -74,7 +74,7 @@ static bool encodes(const cpl_settings *settings)
     return encoded;
 }
 
-/* Of several runs at once, one encodes and the others wait for it. This test is the first, since no
+/* If several runs begin at once, one encodes and the others wait. This test is the first, since no
  * thread has been started yet. */
 TEST(runs_at_once_share_what_one_encodes)
 {

@@ -135,7 +135,7 @@ TEST(one_run)
     assert_int_equal(access(in_folder(run, "last/model.safetensors"), F_OK), 0);
 }
 
-/* Of two runs of six steps, one was cut after four. The losses are equal, bit for bit. */
+/* A run of six steps that was cut after four has the losses of a whole run, bit for bit. */
 TEST(a_run_goes_on)
 {
     const char *run = fresh_run();

@@ -103,7 +103,7 @@ def _by_kernels(router: Tensor, seed: int, step: int, layer: int, draw: int) -> 
     return delta.view(router.shape)
 
 
-_works: Dict[torch.device, bool] = {}  # whether the kernels work, by device
+_works: Dict[torch.device, bool] = {}  # by device: True where the kernels work
 
 
 def _has_kernels(router: Tensor) -> bool:

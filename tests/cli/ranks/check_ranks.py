@@ -189,7 +189,7 @@ class Held:
     """A process whose first thread is stopped while its other threads run. It is stopped in the code of the program: a
     thread stopped in the MPI library may hold a lock that other ranks need to find out whether a message came."""
 
-    SEIZE, INTERRUPT, CONTINUE, ALL_CHILDREN = 0x4206, 0x4207, 7, 0x40000000  # of ptrace and waitpid
+    SEIZE, INTERRUPT, CONTINUE, ALL_CHILDREN = 0x4206, 0x4207, 7, 0x40000000  # constants of ptrace and waitpid
 
     def __init__(self, process):
         self.process, self.system = process, ctypes.CDLL(None, use_errno=True)

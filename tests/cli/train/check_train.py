@@ -28,7 +28,7 @@ from losses import (
 from program import COUPLET, bad, check, equal, finish, good, near, run, said, scratch_folder, sets
 from train_case import checkpoints, link_last, train, whole, without_settings, write_corpus
 
-EPSILON = 1.2e-7  # of F32; metrics are written with nine digits
+EPSILON = 1.2e-7  # unit roundoff of F32; metrics are written with nine digits
 LAYERS, EXPERTS, TOP_K, BATCH = 2, 4, 2, 64
 
 

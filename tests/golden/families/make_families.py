@@ -224,8 +224,8 @@ def save(path, model, expected, **options):
 # families
 # ---------------------------------------------------------------------------------------------------------------
 
-# Name -> prefix of the classes in transformers, values of their config, and further arguments of `make`. D is the width
-# of an expert. The layers that `skipped` names are dense.
+# Name -> prefix of the classes in transformers, values of their config, and further arguments of `make`. D is the
+# width of an expert. The layers that `skipped` names are dense.
 FAMILIES = {
     "olmoe": ("Olmoe", dict(hidden_size=32, intermediate_size=20, num_experts=8, num_key_value_heads=4), dict(D=20)),
     "mixtral": ("Mixtral", dict(hidden_size=40, intermediate_size=28, num_local_experts=6), dict(D=28)),

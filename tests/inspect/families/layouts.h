@@ -58,7 +58,7 @@ typedef struct layout {
     int cut;                    /* rows of the first of two slices; 0: whole */
     bool router_in_each;        /* whole in both slices, otherwise in its own file */
     int shards;                 /* number of files; 0: one file without index */
-    int block_rows, block_cols; /* of scales */
+    int block_rows, block_cols; /* size of a scale's block */
     const char *others;         /* names of further tensors to be left alone, separated by spaces */
     int first;                  /* number of the first of two layers */
 } layout;
@@ -238,14 +238,14 @@ static inline unsigned char *layout_add(layout_files *f, const char *name,
     return one->data = calloc(bytes + 8, 1);
 }
 
-static inline uint16_t layout_bf16(float x) /* of numbers that are exact in bf16 */
+static inline uint16_t layout_bf16(float x) /* x is exact in bf16 */
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return (uint16_t)(bits >> 16);
 }
 
-static inline uint16_t layout_f16(float x) /* of numbers that are exact in f16; no subnormals */
+static inline uint16_t layout_f16(float x) /* x is exact in f16 and no subnormal */
 {
     int exponent;
     float m = frexpf(fabsf(x), &exponent);
