@@ -14,24 +14,24 @@ typedef struct placed {
 } placed;
 
 /* Sets the number of bytes of the tensor. */
-static cpl_status measure(placed *p, const char *path)
+static cpl_status measure_tensor(placed *p, const char *path)
 {
     const cpl_safetensors_tensor *t = p->tensor;
     int64_t elements                = 1, bits;
     bool overflow                   = false;
     if (!cpl_utf8_is(t->name, strlen(t->name)))
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: a name or metadata to be written is not UTF-8", path);
+        return CPL_FAIL(CPL_ERR_INPUT, "%s: rename the tensor %.200s: its name is not UTF-8", path,
+                        t->name);
     if (strcmp(t->name, "__metadata__") == 0)
-        return CPL_FAIL(CPL_ERR_INPUT, "%s: no tensor can be called __metadata__", path);
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s: rename the tensor __metadata__: the format reserves this name", path);
     for (int i = 0; i < t->rank; i++) {
         if (t->shape[i] < 0)
             return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s: dimension %d is %lld", path, t->name,
                             i, (long long)t->shape[i]);
         overflow = overflow || __builtin_mul_overflow(elements, t->shape[i], &elements);
     }
-    overflow =
-        overflow || __builtin_mul_overflow(elements, cpl_safetensors_dtype_bits(t->dtype), &bits);
-    if (overflow)
+    if (overflow || __builtin_mul_overflow(elements, cpl_safetensors_dtype_bits(t->dtype), &bits))
         return CPL_FAIL(CPL_ERR_INPUT, "%s: tensor %.200s is too large for any file", path,
                         t->name);
     if (bits % 8)
@@ -54,11 +54,11 @@ static int by_layout(const void *a, const void *b)
 }
 
 /* Sorts the tensors into the order of the file and sets their offsets. */
-static cpl_status place(placed *list, int64_t count, const char *path)
+static cpl_status place_tensors(placed *list, int64_t count, const char *path)
 {
     uint64_t end = 0;
     if (!count) return CPL_OK;
-    for (int64_t i = 0; i < count; i++) CPL_TRY(measure(&list[i], path));
+    for (int64_t i = 0; i < count; i++) CPL_TRY(measure_tensor(&list[i], path));
     qsort(list, (size_t)count, sizeof *list, by_name);
     for (int64_t i = 1; i < count; i++)
         if (by_name(&list[i - 1], &list[i]) == 0)
@@ -74,7 +74,7 @@ static cpl_status place(placed *list, int64_t count, const char *path)
 }
 
 /* Appends `text` as a JSON string, with only the necessary escapes. */
-static void quote(cpl_text *out, const char *text)
+static void append_quoted(cpl_text *out, const char *text)
 {
     static const char named[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
     cpl_text_char(out, '"');
@@ -95,10 +95,10 @@ static void quote(cpl_text *out, const char *text)
     cpl_text_char(out, '"');
 }
 
-static void describe(cpl_text *out, const placed *p)
+static void append_tensor(cpl_text *out, const placed *p)
 {
     const cpl_safetensors_tensor *t = p->tensor;
-    quote(out, t->name);
+    append_quoted(out, t->name);
     cpl_text_printf(out, ":{\"dtype\":\"%s\",\"shape\":[", cpl_safetensors_dtype_name(t->dtype));
     for (int i = 0; i < t->rank; i++)
         cpl_text_printf(out, "%s%lld", i ? "," : "", (long long)t->shape[i]);
@@ -113,12 +113,12 @@ static cpl_status build_header(cpl_text *out, const placed *list, int64_t count,
     cpl_text_char(out, '{');
     if (format) {
         cpl_text_printf(out, "\"__metadata__\":{\"format\":");
-        quote(out, format);
+        append_quoted(out, format);
         cpl_text_char(out, '}');
     }
     for (int64_t i = 0; i < count && out->length <= CPL_SAFETENSORS_MAX_HEADER; i++) {
         if (i || format) cpl_text_char(out, ',');
-        describe(out, &list[i]);
+        append_tensor(out, &list[i]);
     }
     cpl_text_char(out, '}');
     while (out->length % 8 && !out->failed) cpl_text_char(out, ' ');
@@ -155,9 +155,9 @@ cpl_status cpl_safetensors_write(const char *path, const cpl_safetensors_tensor 
     cpl_status status = CPL_OK;
     cpl_text header   = {0};
     placed *list      = cpl_alloc((size_t)count * sizeof *list);
-    if (!list) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory to write it", path);
+    if (!list) return CPL_FAIL(CPL_ERR_MEMORY, "%s: out of memory for the list of tensors", path);
     for (int64_t i = 0; i < count; i++) list[i] = (placed){.tensor = &tensors[i]};
-    CPL_TRY_DONE(place(list, count, path));
+    CPL_TRY_DONE(place_tensors(list, count, path));
     CPL_TRY_DONE(build_header(&header, list, count, format, path));
     CPL_TRY_DONE(write_file(path, &header, list, count, put, ctx));
 done:

@@ -103,8 +103,8 @@ TEST(refuses_what_cannot_be_written)
         const char *words;
         cpl_safetensors_tensor tensor;
     } cases[] = {
-        {"UTF-8", {"\xff", CPL_SAFETENSORS_U8, 1, &one, NULL}},
-        {"__metadata__", {"__metadata__", CPL_SAFETENSORS_U8, 1, &one, NULL}},
+        {"tensor \xff: its name is not UTF-8", {"\xff", CPL_SAFETENSORS_U8, 1, &one, NULL}},
+        {"rename the tensor __metadata__", {"__metadata__", CPL_SAFETENSORS_U8, 1, &one, NULL}},
         {"-1", {"a", CPL_SAFETENSORS_U8, 1, &minus, NULL}},
         {"too large", {"a", CPL_SAFETENSORS_U8, 2, huge, NULL}},
         {"too large", {"a", CPL_SAFETENSORS_U64, 1, huge, NULL}},
