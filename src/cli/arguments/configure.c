@@ -139,8 +139,8 @@ cpl_status cpl_configure(cpl_configuration *c, const char *file, const cpl_argum
         CPL_TRY_DONE(apply_flags(c, args, NULL));
         if (cpl_path_is_folder(file))
             CPL_TRY_DONE(CPL_FAIL(CPL_ERR_INPUT,
-                                  "%s: is a folder where a configuration file should be; that of "
-                                  "a run is RUN/config.yaml",
+                                  "%s is a folder; give a configuration file (the configuration "
+                                  "of a run is RUN/config.yaml)",
                                   file));
         CPL_TRY_DONE(cpl_yaml_read(&c->settings, c->sections, CPL_N_SECTIONS, file, c->given));
     }
