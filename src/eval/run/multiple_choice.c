@@ -276,7 +276,7 @@ static bool has_metric(const cpl_request_spec *form, const char *name)
     return cpl_metric_is_score(name);
 }
 
-static bool reports(const cpl_profile *profile, const char *name)
+static bool reports_metric(const cpl_profile *profile, const char *name)
 {
     (void)profile;
     return cpl_metric_is_score(name);
@@ -293,9 +293,11 @@ static cpl_status check_metric(const cpl_task *task, const cpl_request_spec *for
                     "soft is made of the headline's scores, and %.100s, which is first, is no "
                     "score of %s: write metrics: [acc, soft]",
                     headline, of);
-    if (!soft && !cpl_metric_is_loss(name) && !has_score(form, name))
-        return FAIL(task, node, "%.100s is not among the scores of %s", name, of);
-    return CPL_OK;
+    if (soft || cpl_metric_is_loss(name) || has_score(form, name)) return CPL_OK;
+    return FAIL(task, node,
+                "the metric %.100s needs a score of the same name: add it to the scores of %s, or "
+                "list metrics without it",
+                name, of);
 }
 
 static const json_t *value(const json_t *sample, const cpl_metric_key *m, const char *headline)
@@ -316,13 +318,13 @@ static cpl_status read_spec(cpl_prompt_spec *spec, cpl_task *task, const char *p
 const cpl_request_kind cpl_request_kind_multiple_choice = {
     .name         = "rank",
     .output_type  = "multiple_choice",
-    .questions    = "have options, of which none is written",
+    .questions    = "are answered by choosing an option, without generated text",
     .sample_key   = "loglik",
     .has_options  = true,
     .read         = read_spec,
     .metric       = metric,
     .has_metric   = has_metric,
-    .reports      = reports,
+    .reports      = reports_metric,
     .check_metric = check_metric,
     .build        = cpl_prompt_builder_options,
     .add_to_sum   = cpl_question_sum_options,

@@ -92,7 +92,7 @@ static const struct {
      "the profile"},
     {HEAD RANK PROFILE(", metrics: [bpb, soft]"), "and bpb, which is first"},
     {HEAD RANK PROFILE(", scores: [acc], metrics: [acc, acc_norm]"),
-     "acc_norm is not among the scores of the profile"},
+     "the metric acc_norm needs a score of the same name: add it to the scores of the profile"},
     {KNOWN RANK "groups: {x: [maths]}\n" PROFILE(""),
      "t.yaml:8:14: t has no subject maths; did you mean math?"},
     {KNOWN RANK PROFILE(", cases: [{subjects: [law, mats]}]"),
@@ -101,7 +101,7 @@ static const struct {
     {KNOWN RANK PROFILE(", cases: [{subjects: law, ask: generate, target: \"{q}\"}]"),
      "the case of law generates text, and none of its answers is called acc: write answers: {acc:"},
     {KNOWN RANK PROFILE(", cases: [{subjects: law, scores: [acc_bytes]}]"),
-     "acc is not among the scores of the case of law"},
+     "the metric acc needs a score of the same name: add it to the scores of the case of law"},
     {KNOWN "profiles: {p: {split: a, ask: generate, context: x, target: y, metrics: filters, "
            "answers: {m: {}}, cases: [{subjects: law, answers: {n: {}}}]}}\n",
      "metrics: filters: the case of law has other answers than the profile"},
