@@ -27,14 +27,13 @@ typedef struct cpl_chain {
 } cpl_chain;
 
 /* Sets the chain from the text after the first `|`, such as "strip|before:_". The pool holds it.
- * CPL_ERR_INPUT, with a sentence that names no file. */
+ * Fails with CPL_ERR_INPUT; the caller adds the file name to the message. */
 CPL_NODISCARD cpl_status cpl_chain_parse(cpl_chain *chain, cpl_pool *pool, cpl_span text);
 
 /* Returns whether the chain makes a list of a text. */
 bool cpl_chain_makes_list(const cpl_chain *chain);
 
-/* Sets `*out`, a new reference, to the result of the chain on `value`. CPL_ERR_INPUT: the row is
- * bad. */
+/* Sets `*out`, a new reference, to the chain's result for `value`. CPL_ERR_INPUT: a bad row. */
 CPL_NODISCARD cpl_status cpl_chain_apply(json_t **out, const cpl_chain *chain, json_t *value);
 
 /* ---- paths: a place in a row ---- */
@@ -54,8 +53,8 @@ typedef struct cpl_path {
     cpl_chain chain;
 } cpl_path;
 
-/* Sets the path from a text such as "a.b[]?|strip". The pool holds it. CPL_ERR_INPUT, with a
- * sentence that names no file. */
+/* Sets the path from a text such as "a.b[]?|strip". The pool holds it. Fails with CPL_ERR_INPUT;
+ * the caller adds the file name to the message. */
 CPL_NODISCARD cpl_status cpl_path_parse(cpl_path *path, cpl_pool *pool, const char *text);
 
 /* Returns whether the value of the path is a list. */
@@ -82,8 +81,8 @@ typedef struct cpl_template {
     int64_t count;
 } cpl_template;
 
-/* Sets the template. The pool holds it. CPL_ERR_INPUT for a single brace, an empty name or an
- * unknown transformation, with a sentence that names no file. */
+/* Sets the template. The pool holds it. Fails with CPL_ERR_INPUT for a single brace, an empty name
+ * or an unknown transformation; the caller adds the file name to the message. */
 CPL_NODISCARD cpl_status cpl_template_parse(cpl_template *t, cpl_pool *pool, const char *text);
 
 /* Returns whether the template contains a name. */
@@ -131,13 +130,12 @@ CPL_NODISCARD cpl_status cpl_fields_parse(cpl_fields *fields, cpl_pool *pool,
                                           const cpl_yaml_tree *tree, const json_t *from,
                                           const cpl_builtin_name *known, int64_t n_known);
 
-/* Sets `list` to whether the value of `name` is a list. CPL_ERR_INPUT if the name does not exist,
- * with the nearest name in a sentence that names no file. */
+/* Sets `list` to whether the value of `name` is a list. Fails with CPL_ERR_INPUT if the name does
+ * not exist; the message suggests the nearest name, and the caller adds the file name. */
 CPL_NODISCARD cpl_status cpl_scope_names_find(bool *list, const cpl_scope_names *there,
                                               const char *name);
 
-/* Checks that every name of a template exists and has a text as its value. Errors as
- * cpl_scope_names_find. */
+/* Checks that every name of a template exists and is a text. Fails as cpl_scope_names_find does. */
 CPL_NODISCARD cpl_status cpl_scope_names_check(const cpl_scope_names *there, const cpl_template *t);
 
 /* A row, and the values of the names that were looked up or set. */
