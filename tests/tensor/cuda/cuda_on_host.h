@@ -2,7 +2,7 @@
  *
  * Room:     tests/tensor/cuda. tensor/cuda/device.h includes it where a .cu file is compiled by g++
  *           (C++17, x86-64, with sanitizers or without). One file of a program defines
- *           CPL_ON_HOST_MAIN before.
+ *           CPL_ON_HOST_MAIN before including this header.
  * Order:    Blocks run one after another, shuffled. Fibers of a block run in random order and some
  *           warps are many operations ahead of others, so that a missing barrier changes results.
  *           Shared memory is NaN at the beginning of every block. A copy of CPL_COPY_ASYNC_16 lands
@@ -18,7 +18,7 @@
 #define CPL_TESTS_TENSOR_CUDA_CUDA_ON_HOST_H
 
 #ifndef __x86_64__
-#    error "cuda_on_host.h switches fibers by assembler of x86-64"
+#    error "cuda_on_host.h needs an x86-64 processor: it switches fibers in x86-64 assembly"
 #endif
 
 #include <math.h>
@@ -30,6 +30,7 @@
 
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -144,7 +145,7 @@ alignas(128) inline char shared_memory[ON_HOST_SHARED + BEHIND];
 inline size_t shared_bytes;
 
 /* Ends the program with a sentence. `where`: file and line, or NULL. */
-[[noreturn]] inline void refuse(const char *what, const char *where, const char *other = NULL)
+[[noreturn]] inline void abort_kernel(const char *what, const char *where, const char *other = NULL)
 {
     fprintf(stderr, "cuda_on_host: kernel %s: %s", kernel_name, what);
     if (where) fprintf(stderr, ", at %s", where);
@@ -169,7 +170,7 @@ inline uint32_t random32()
 inline const void *main_bottom;
 inline size_t main_size;
 
-inline void leave(fiber *f)
+inline void leave_fiber(fiber *f)
 {
     void *fake;
     __sanitizer_start_switch_fiber(f->state == DONE ? NULL : &fake, main_bottom, main_size);
@@ -177,7 +178,7 @@ inline void leave(fiber *f)
     __sanitizer_finish_switch_fiber(fake, NULL, NULL);
 }
 
-inline void enter(fiber *f)
+inline void enter_fiber(fiber *f)
 {
     void *fake;
     __sanitizer_start_switch_fiber(&fake, f->stack + GUARD, ON_HOST_STACK);
@@ -185,7 +186,7 @@ inline void enter(fiber *f)
     __sanitizer_finish_switch_fiber(fake, NULL, NULL);
 }
 
-inline void begun()
+inline void begin_fiber()
 {
     __sanitizer_finish_switch_fiber(NULL, &main_bottom, &main_size);
 }
@@ -200,17 +201,17 @@ inline void close_memory(void *at, size_t bytes)
     __asan_poison_memory_region(at, bytes);
 }
 #else
-inline void leave(fiber *f)
+inline void leave_fiber(fiber *f)
 {
     cpl_on_host_switch(&f->sp, scheduler_sp);
 }
 
-inline void enter(fiber *f)
+inline void enter_fiber(fiber *f)
 {
     cpl_on_host_switch(&scheduler_sp, f->sp);
 }
 
-inline void begun()
+inline void begin_fiber()
 {
 }
 
@@ -227,14 +228,15 @@ inline void close_memory(void *, size_t)
 inline void check_address(const void *at, const char *where)
 {
     const char *first = (const char *)at;
-    if ((uintptr_t)first % 16) refuse("16 bytes of shared memory at no multiple of 16", where);
+    if ((uintptr_t)first % 16)
+        abort_kernel("the address in shared memory is not a multiple of 16", where);
     if (first < shared_memory || first + 16 > shared_memory + shared_bytes)
-        refuse("16 bytes outside of the shared memory", where);
+        abort_kernel("16 bytes outside of the shared memory", where);
 }
 
 /* ---- copies that land later ---- */
 
-inline void land(const copy &c)
+inline void land_copy(const copy &c)
 {
     memset(c.to, 0, 16);
     if (c.bytes) memcpy(c.to, c.from, (size_t)c.bytes);
@@ -245,7 +247,7 @@ inline void land_some(fiber *f)
 {
     for (size_t i = f->copies.size(); i-- > 0;)
         if (random32() % 4 == 0) {
-            land(f->copies[i]);
+            land_copy(f->copies[i]);
             f->copies.erase(f->copies.begin() + (long)i);
         }
 }
@@ -253,8 +255,8 @@ inline void land_some(fiber *f)
 inline void copy_async(void *to, const void *from, int bytes, const char *where)
 {
     if (bytes && (uintptr_t)from % 16)
-        refuse("an asynchronous copy from an address that is no multiple of 16", where);
-    if (bytes < 0 || bytes > 16) refuse("an asynchronous copy of more than 16 bytes", where);
+        abort_kernel("the source of an asynchronous copy is not aligned to 16 bytes", where);
+    if (bytes < 0 || bytes > 16) abort_kernel("an asynchronous copy of more than 16 bytes", where);
     check_address(to, where);
     me->copies.push_back({(char *)to, (const char *)from, bytes, me->commits});
     land_some(me);
@@ -266,7 +268,7 @@ inline void copy_wait(int n)
     std::vector<copy> later;
     for (const copy &c : me->copies)
         if (c.group < me->commits - n)
-            land(c);
+            land_copy(c);
         else
             later.push_back(c);
     me->copies = later;
@@ -274,18 +276,18 @@ inline void copy_wait(int n)
 
 /* ---- waiting ---- */
 
-inline void meet(wait kind, const char *where, unsigned mask = 0,
-                 void (*finish)(fiber *, unsigned) = NULL)
+inline void wait_at(wait kind, const char *where, unsigned mask = 0,
+                    void (*finish)(fiber *, unsigned) = NULL)
 {
     fiber *f = me;
     if (kind == AT_WARP && !(mask >> f->index % WARP & 1))
-        refuse("a warp operation of a lane that its mask does not name", where);
+        abort_kernel("the mask of a warp operation does not include the calling lane", where);
     f->state  = kind;
     f->where  = where;
     f->mask   = mask;
     f->finish = finish;
     if (!f->copies.empty()) land_some(f);
-    leave(f);
+    leave_fiber(f);
 }
 
 /* Returns whether all lanes of first's mask wait at first's operation. */
@@ -298,7 +300,7 @@ inline bool warp_is_met(const fiber *warp, const fiber *first)
     return true;
 }
 
-/* Lets lanes go on whose whole mask has arrived. */
+/* Resumes the lanes of a mask when all of them wait at the same operation. */
 inline void release_warps()
 {
     for (int begin = 0; begin + WARP <= n_threads; begin += WARP) {
@@ -325,12 +327,12 @@ inline bool release_block()
             continue;
         }
         if (me->state == AT_WARP)
-            refuse("a warp operation that not all lanes of its mask reach", me->where);
+            abort_kernel("a warp operation that not all lanes of its mask reach", me->where);
         if (!where) where = me->where;
         if (me->where != where)
-            refuse("threads of a block wait at different __syncthreads()", where, me->where);
+            abort_kernel("threads of a block wait at different __syncthreads()", where, me->where);
     }
-    if (where && done) refuse("a __syncthreads() that a thread does not reach", where);
+    if (where && done) abort_kernel("a __syncthreads() that a thread does not reach", where);
     for (int i = 0; i < n_threads; i++)
         if (fibers[(size_t)i].state == AT_BLOCK) fibers[(size_t)i].state = RUNS;
     return where != NULL;
@@ -340,23 +342,23 @@ inline bool release_block()
 
 inline void entry()
 {
-    begun();
+    begin_fiber();
     body();
-    if (!me->copies.empty()) refuse("a thread ends before its asynchronous copies", NULL);
+    if (!me->copies.empty()) abort_kernel("a thread ends before its asynchronous copies", NULL);
     me->state = DONE;
-    leave(me);
+    leave_fiber(me);
     __builtin_unreachable();
 }
 
 /* Prepares a thread at its beginning: entry's address and six registers on its stack. */
-inline void prepare(int index)
+inline void prepare_thread(int index)
 {
     fiber *f = &fibers[(size_t)index];
     if (!f->stack) {
         void *at = mmap(NULL, GUARD + ON_HOST_STACK, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED || mprotect(at, GUARD, PROT_NONE))
-            refuse("no memory for a thread", NULL);
+            abort_kernel("no memory for a thread", NULL);
         f->stack = (char *)at;
     }
     void **top = (void **)(void *)(f->stack + GUARD + ON_HOST_STACK);
@@ -375,7 +377,7 @@ inline void prepare(int index)
 /* Each turn runs some of the warps, so that one can be many operations ahead of another. */
 inline void run_block()
 {
-    for (int i = 0; i < n_threads; i++) prepare(i);
+    for (int i = 0; i < n_threads; i++) prepare_thread(i);
     for (;;) {
         const uint32_t from = random32() % (uint32_t)n_threads, some = random32();
         const bool back = random32() & 1;
@@ -385,7 +387,7 @@ inline void run_block()
             if (me->state != RUNS) continue;
             if (some >> me->index / WARP & 1) {
                 any = true;
-                enter(me);
+                enter_fiber(me);
             } else {
                 left = true;
             }
@@ -407,24 +409,19 @@ inline void check_shared()
     open_memory(shared_memory, sizeof shared_memory);
     for (size_t i = 0; i < BEHIND; i++)
         if ((unsigned char)shared_memory[shared_bytes + i] != 0xff)
-            refuse("a write behind the shared memory", NULL);
-}
-
-inline uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    return b ? common_divisor(b, a % b) : a;
+            abort_kernel("a write behind the shared memory", NULL);
 }
 
 inline void check_launch(dim3 grid, dim3 block, size_t bytes)
 {
     me = NULL;
     if ((uint64_t)block.x * block.y * block.z > ON_HOST_THREADS || block.z > 64)
-        refuse("a block of more than 1024 threads", NULL);
-    if (block.x == 0 || block.y == 0 || block.z == 0) refuse("a block without threads", NULL);
-    if (block.x * block.y * block.z % WARP) refuse("a block that is not of whole warps", NULL);
-    if (bytes > ON_HOST_SHARED) refuse("more shared memory than a block has", NULL);
-    if (grid.x > 0x7fffffffu) refuse("a grid.x above 2^31 - 1", NULL);
-    if (grid.y > 65535 || grid.z > 65535) refuse("a grid.y or grid.z above 65535", NULL);
+        abort_kernel("a block of more than 1024 threads", NULL);
+    if (block.x == 0 || block.y == 0 || block.z == 0) abort_kernel("a block without threads", NULL);
+    if (block.x * block.y * block.z % WARP) abort_kernel("a block with part of a warp", NULL);
+    if (bytes > ON_HOST_SHARED) abort_kernel("more shared memory than a block has", NULL);
+    if (grid.x > 0x7fffffffu) abort_kernel("a grid.x above 2^31 - 1", NULL);
+    if (grid.y > 65535 || grid.z > 65535) abort_kernel("a grid.y or grid.z above 65535", NULL);
 }
 
 /* Runs all blocks, in steps that have no common divisor with the number of blocks. */
@@ -444,7 +441,7 @@ inline void run(const char *name, dim3 grid, dim3 block, size_t bytes, std::func
     if (fibers.size() < (size_t)n_threads) fibers.resize((size_t)n_threads);
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     uint64_t step = random32() % blocks + 1, at = random32() % blocks;
-    while (common_divisor(blocks, step) != 1) step++;
+    while (std::gcd(blocks, step) != 1) step++;
     for (uint64_t k = 0; k < blocks; k++, at = (at + step) % blocks) {
         block_at = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
                         (unsigned)(at / grid.x / grid.y));
@@ -475,7 +472,7 @@ template <class T> T exchange(unsigned mask, T value, int from, const char *wher
     T got;
     memcpy(me->give, &value, sizeof value);
     me->from = from & (WARP - 1);
-    meet(AT_WARP, where, mask, finish_exchange);
+    wait_at(AT_WARP, where, mask, finish_exchange);
     memcpy(&got, &me->got, sizeof got);
     return got;
 }
@@ -496,7 +493,7 @@ inline void finish_ballot(fiber *warp, unsigned mask)
 inline unsigned ballot(unsigned mask, bool is, const char *where)
 {
     me->give[0] = is;
-    meet(AT_WARP, where, mask, finish_ballot);
+    wait_at(AT_WARP, where, mask, finish_ballot);
     return (unsigned)me->got;
 }
 
@@ -526,7 +523,7 @@ inline void mma_16816(float c[4], const uint32_t a[4], const uint32_t b[2], cons
     memcpy(me->give, a, 16);
     memcpy(me->give + 4, b, 8);
     memcpy(me->sums, c, 16);
-    meet(AT_WARP, where, ~0u, finish_mma);
+    wait_at(AT_WARP, where, ~0u, finish_mma);
     memcpy(c, me->sums, 16);
 }
 
@@ -537,7 +534,7 @@ inline void check_banks(const fiber *warp)
         unsigned banks = 0;
         for (int i = first; i < first + 8; i++)
             banks |= 1u << (warp[i].matrix - shared_memory) / 16 % 8;
-        if (banks != 0xff) refuse("rows of a matrix in the same banks", warp->where);
+        if (banks != 0xff) abort_kernel("rows of a matrix in the same banks", warp->where);
     }
 }
 
@@ -560,7 +557,7 @@ template <bool TRANS> void matrices(uint32_t r[4], const void *from, const char 
 {
     check_address(from, where);
     me->matrix = (const char *)from;
-    meet(AT_WARP, where, ~0u, finish_matrices<TRANS>);
+    wait_at(AT_WARP, where, ~0u, finish_matrices<TRANS>);
     memcpy(r, me->take, 16);
 }
 
@@ -577,30 +574,30 @@ template <bool TRANS> void matrices(uint32_t r[4], const void *from, const char 
 #define blockDim  on_host::block_size
 #define gridDim   on_host::grid_size
 
-#define __syncthreads()           on_host::meet(on_host::AT_BLOCK, ON_HOST_HERE)
-#define __syncwarp(...)           on_host::meet_warp(ON_HOST_HERE, ##__VA_ARGS__)
+#define __syncthreads()           on_host::wait_at(on_host::AT_BLOCK, ON_HOST_HERE)
+#define __syncwarp(...)           on_host::wait_at_warp(ON_HOST_HERE, ##__VA_ARGS__)
 #define __shfl_sync(m, v, i)      on_host::exchange(m, v, i, ON_HOST_HERE)
 #define __shfl_xor_sync(m, v, x)  on_host::exchange(m, v, on_host::lane() ^ (x), ON_HOST_HERE)
-#define __shfl_down_sync(m, v, d) on_host::exchange(m, v, on_host::below(d), ON_HOST_HERE)
-#define __shfl_up_sync(m, v, d)   on_host::exchange(m, v, on_host::above(d), ON_HOST_HERE)
+#define __shfl_down_sync(m, v, d) on_host::exchange(m, v, on_host::lane_below(d), ON_HOST_HERE)
+#define __shfl_up_sync(m, v, d)   on_host::exchange(m, v, on_host::lane_above(d), ON_HOST_HERE)
 #define __ballot_sync(m, is)      on_host::ballot(m, (is) != 0, ON_HOST_HERE)
 #define __any_sync(m, is)         (__ballot_sync(m, is) != 0)
 #define __all_sync(m, is)         (__ballot_sync(m, is) == (m))
 
 namespace on_host
 {
-inline void meet_warp(const char *where, unsigned mask = ~0u)
+inline void wait_at_warp(const char *where, unsigned mask = ~0u)
 {
-    meet(AT_WARP, where, mask);
+    wait_at(AT_WARP, where, mask);
 }
 
 /* Returns lane + d. A lane past the end of the warp gets its own value. */
-inline int below(unsigned d)
+inline int lane_below(unsigned d)
 {
     return lane() + (int)d < WARP ? lane() + (int)d : lane();
 }
 
-inline int above(unsigned d)
+inline int lane_above(unsigned d)
 {
     return lane() >= (int)d ? lane() - (int)d : lane();
 }
@@ -687,7 +684,8 @@ template <class T> static inline T max(T a, T b)
 /* Adds whole numbers alone: sums of floats in any order are forbidden (device.h). */
 template <class T> static inline T atomicAdd(T *at, std::common_type_t<T> value)
 {
-    static_assert(std::is_integral_v<T>, "no atomic operation on floats");
+    static_assert(std::is_integral_v<T>,
+                  "atomicAdd on floats is not allowed: the result would depend on the order");
     const T old = *at;
     *at += value;
     return old;
@@ -695,7 +693,7 @@ template <class T> static inline T atomicAdd(T *at, std::common_type_t<T> value)
 
 template <class T> static inline T atomicMax(T *at, std::common_type_t<T> value)
 {
-    static_assert(std::is_integral_v<T>, "no atomic operation on floats");
+    static_assert(std::is_integral_v<T>, "atomicMax is allowed on whole numbers only");
     const T old = *at;
     if (old < value) *at = value;
     return old;

@@ -1,5 +1,5 @@
-/* test_room.c - the memory of a device: the rest that is free, requests that do not fit, the speed
- * of products, the scratch that couplet plan predicts. On the emulation, with a device of 1 MiB. */
+/* test_room.c - the memory of a device: its free memory, requests that do not fit, the speed of
+ * products, the scratch that couplet plan predicts. On the emulation, with a device of 1 MiB. */
 #include <stdlib.h>
 
 #include "tensor/backend/backend.h"
@@ -43,7 +43,7 @@ static const struct cpl_work planned[] = {
     {.d_model = 128, .d_expert = 64, .n_experts = 16, .top_k = 4, .n_heads = 4, .vocab_size = 4096},
 };
 
-/* The plan's formulas are those of the kernels' files but for padding, 2 % at most. */
+/* The scratch that the plan predicts differs from the backend's by at most 2 %, the padding. */
 static void scratch_without_a_gpu(void **state)
 {
     static const int64_t tokens[] = {256, 4096, 32768, 49152};
