@@ -28,7 +28,7 @@ SHOWN, SHOWN_BYTES = 100, 600  # number of sentences about faults, and bytes of 
 
 
 def scratch():
-    """Returns a folder in memory, if there is one: the trials are of a program, not of a disk."""
+    """Returns a folder in memory, or None if the system has no such folder. Trials do not depend on the disk."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -67,13 +67,13 @@ class Trial(Tried):
         self.program, self.case, self.reference = program, case, reference
         self.fault, self.at, self.wrong, self.where = fault, at, [], ""
 
-    def equal(self, folder, out, when):
+    def check_results(self, folder, out, when):
         names = different(self.case.results_of(folder), self.reference.results)
         self.check(not names, f"{when}, but {', '.join(names)} differ")
         if self.case.printed:
             self.check(out == self.reference.out, f"{when}, but the standard output differs")
 
-    def judge(self, outcome, folder, before):
+    def check_outcome(self, outcome, folder, before):
         """Judges the end of the program that had the fault. `before`: the files that a kill had left there."""
         self.check(not outcome.hung, "it hangs")
         if self.fault.kills and outcome.fired:
@@ -82,12 +82,12 @@ class Trial(Tried):
             self.check(self.fault.how == "TERM", f"exit {outcome.code} without a signal")
         elif outcome.code == 0:
             if not set(outcome.warnings()) - set(self.reference.warnings):
-                self.equal_enough(folder, outcome.out)
+                self.check_results_present(folder, outcome.out)
         else:
             self.check(outcome.code in (1, 2), f"exit {outcome.code}: {outcome.err[-300:]!r}")
             self.check(
                 len(outcome.sentences()) == 1 and outcome.err.rstrip().splitlines()[-1:] == outcome.sentences(),
-                f"no sentence, or several: {outcome.err[-300:]!r}",
+                f"stderr must end with exactly one error sentence, but is {outcome.err[-300:]!r}",
             )
             left = sorted(set(litter(folder)) - set(before))
             self.check(not left, f"left over: {left}")
@@ -95,7 +95,7 @@ class Trial(Tried):
         said = set(outcome.warnings()) - set(self.reference.warnings)
         self.check(not half or said, f"half-written: {', '.join(half)}")
 
-    def equal_enough(self, folder, out):
+    def check_results_present(self, folder, out):
         """Compares results after exit code 0. Leftover files are allowed: the next try removes them."""
         there = self.case.results_of(folder)
         lacking = [
@@ -107,13 +107,13 @@ class Trial(Tried):
         if self.case.printed:
             self.check(out == self.reference.out, "exit 0 without a warning, but the standard output differs")
 
-    def finish(self, folder):
+    def resume_and_check(self, folder):
         """Resumes without faults."""
         words = self.case.go_on(folder, self.reference.overwriting)
         outcome = self.program.run(words, folder, stdin=self.case.stdin)
-        self.check(outcome.code == 0, f"going on: exit {outcome.code}: {outcome.err[-300:]!r}")
+        self.check(outcome.code == 0, f"resuming: exit {outcome.code}: {outcome.err[-300:]!r}")
         if outcome.code == 0:
-            self.equal(folder, outcome.out, "gone on")
+            self.check_results(folder, outcome.out, "resumed")
 
     def run(self, place):
         folder = pathlib.Path(tempfile.mkdtemp(dir=place))
@@ -122,11 +122,11 @@ class Trial(Tried):
             before = litter(folder)
             outcome = self.program.run(self.case.words, folder, self.fault, self.at, self.case.stdin)
             self.where = outcome.place
-            self.judge(outcome, folder, before)
+            self.check_outcome(outcome, folder, before)
             if self.fault.kills:
                 self.wrong += self.case.after_kill(self.program, folder, self.reference.results)
             if outcome.code or self.case.name in ("train", "resume"):
-                self.finish(folder)
+                self.resume_and_check(folder)
         finally:
             shutil.rmtree(folder)
         return self
@@ -138,10 +138,6 @@ class Trial(Tried):
 # ---- all trials ----
 
 
-def applies(fault, case):
-    return not fault.only or case.name in fault.only
-
-
 def by_stack(path, count):
     """Returns the first, the second and the last allocation of every stack of calls."""
     numbers, places = struct.unpack(f"<{count}Q", path.read_bytes()[: 8 * count]), {}
@@ -151,11 +147,12 @@ def by_stack(path, count):
 
 
 def plan(program, cases, references, faults, shares, place):
-    """Returns every trial, in a fixed order. Of `shares` the second is that of allocations; 0: by stacks of calls."""
+    """Returns every trial, in a fixed order. `shares` is (step of calls, step of allocations). If the step of
+    allocations is 0, allocations are chosen by their stacks of calls."""
     trials = []
     for case, reference in zip(cases, references):
         for fault in faults:
-            if not applies(fault, case):
+            if fault.only and case.name not in fault.only:
                 continue
             folder = pathlib.Path(tempfile.mkdtemp(dir=place))
             case.prepare(folder)
@@ -171,7 +168,7 @@ def plan(program, cases, references, faults, shares, place):
     return trials
 
 
-def pick(trials, count):
+def pick_trials(trials, count):
     """Returns `count` trials, spread evenly over verbs and faults, and equal every time."""
     numbers, groups = random.Random(1), {}
     for trial in trials:
@@ -232,7 +229,7 @@ def main():
         references = references_of(program, cases, place)
         trials = plan(program, cases, references, faults, (words.share, words.memory_share), place)
         if not words.all:
-            trials = pick(trials, words.sample)
+            trials = pick_trials(trials, words.sample)
         failed = run_all(trials, words.jobs, place)
     print(table(trials, cases, faults))
     print(f"{len(trials)} tried, {failed} failed")
