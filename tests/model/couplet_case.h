@@ -41,7 +41,7 @@ static inline trainer trainer_of(const erc_case *c)
     return t;
 }
 
-/* Returns a call that asks for every output, for the experts from `first` on. */
+/* Returns the arguments of a call for the experts `first` and later, with every output set. */
 static inline cpl_erc erc_of(trainer *t, int64_t first)
 {
     const erc_case *c = t->c;

@@ -47,7 +47,7 @@ static cpl_status fetch_all(cpl_fetch_file *file, cpl_text *text)
 }
 
 /* The server stalls before the header of a range, and in the middle of a whole file. */
-TEST(stalls)
+TEST(resumes_after_stall)
 {
     const char *folder = begin_site();
     for (int whole = 0; whole < 2; whole++) {
@@ -69,7 +69,7 @@ TEST(stalls)
 }
 
 /* A server that always stalls is given up, and the sentence has the reason. */
-TEST(always_stalls)
+TEST(gives_up_after_stalls)
 {
     const char *folder     = begin_site();
     cpl_fetch_file file    = a_file(folder);

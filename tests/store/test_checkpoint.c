@@ -36,7 +36,7 @@ static world world_of(uint64_t seed)
     return w;
 }
 
-static void world_gone(world *w)
+static void free_world(world *w)
 {
     cpl_tensor_arena_free(&w->arena);
     model_gone(w->m);
@@ -58,12 +58,12 @@ static cpl_status save(const char *run, world *w, int64_t step, int64_t keep)
     return status;
 }
 
-static bool has(const char *run, const char *name)
+static bool run_has(const char *run, const char *name)
 {
     return cpl_path_exists(in_folder(run, name));
 }
 
-static void assert_nothing_half(const char *run)
+static void assert_no_temporary_files(const char *run)
 {
     cpl_strings names = {0};
     assert_ok(cpl_folder_list(&names, run));
@@ -90,7 +90,7 @@ static void assert_last(const char *run, int64_t step, world *want)
                             cpl_tensor_bytes(want->moments[i].embed));
     json_decref(c.state);
     cpl_free(folder);
-    world_gone(&got);
+    free_world(&got);
 }
 
 TEST(saves_loads_and_keeps)
@@ -105,20 +105,20 @@ TEST(saves_loads_and_keeps)
     assert_last(run, 5, &a);
     assert_ok(save(run, &b, 10, 2));
     assert_last(run, 10, &b);
-    assert_true(has(run, "step-000005"));
+    assert_true(run_has(run, "step-000005"));
     assert_ok(save(run, &a, 999999, 2));
     assert_ok(save(run, &b, 1000000, 2)); /* seven digits come after six */
-    assert_false(has(run, "step-000005") || has(run, "step-000010"));
-    assert_true(has(run, "step-999999"));
+    assert_false(run_has(run, "step-000005") || run_has(run, "step-000010"));
+    assert_true(run_has(run, "step-999999"));
     assert_last(run, 1000000, &b);
     assert_ok(save(run, &a, 1000000, 2)); /* the same step again */
     assert_last(run, 1000000, &a);
-    assert_ok(save(run, &b, 7, 1)); /* an earlier step: later ones neither count nor go */
+    assert_ok(save(run, &b, 7, 1)); /* later checkpoints are neither counted nor removed */
     assert_last(run, 7, &b);
-    assert_true(has(run, "step-999999"));
-    assert_nothing_half(run);
-    world_gone(&a);
-    world_gone(&b);
+    assert_true(run_has(run, "step-999999"));
+    assert_no_temporary_files(run);
+    free_world(&a);
+    free_world(&b);
 }
 
 /* Checks the folders that remain when a run is killed between two system calls of a save. */
@@ -138,16 +138,16 @@ TEST(half_states)
     assert_ok(save(run, &b, 2, 1)); /* over all these remains */
     assert_last(run, 2, &b);
     cpl_run_dir_clean(run);
-    assert_nothing_half(run);
-    assert_true(has(run, "notes.txt"));
+    assert_no_temporary_files(run);
+    assert_true(run_has(run, "notes.txt"));
     assert_int_equal(unlink(in_folder(run, "last")), 0); /* before the first link */
     assert_last(run, 2, &b);
     assert_int_equal(symlink("elsewhere", in_folder(run, "last")), 0);
     char *folder = NULL;
     assert_fails(CPL_ERR_INPUT, "`last` leads to elsewhere, which is not the name",
                  cpl_run_dir_last(&folder, run));
-    world_gone(&a);
-    world_gone(&b);
+    free_world(&a);
+    free_world(&b);
 }
 
 /* ---- damage ---- */
@@ -181,7 +181,7 @@ TEST(edited_files_are_named)
         assert_fails(CPL_ERR_IO, files[i], load(folder, &a));
         cpl_text_free(&text);
     }
-    world_gone(&a);
+    free_world(&a);
 }
 
 TEST(check_sums_must_be_there)
@@ -198,10 +198,10 @@ TEST(check_sums_must_be_there)
     }
     assert_int_equal(unlink(in_folder(folder, "checksums.json")), 0);
     assert_fails(CPL_ERR_INPUT, "checksums.json", load(folder, &a));
-    world_gone(&a);
+    free_world(&a);
 }
 
-/* Seals a checkpoint again whose state.json is nonsense: it must be refused. */
+/* Writes the current hash of a file to checksums.json, so that the load fails by its contents. */
 static void reseal(const char *folder, const char *name)
 {
     uint64_t hash = 0;
@@ -230,12 +230,12 @@ TEST(nonsense_is_refused)
         assert_fails(CPL_ERR_INPUT, "state.json", load(folder, &a));
     }
     cpl_model_settings other = small_config();
-    other.rope_theta         = 5e5; /* no shape shows it */
+    other.rope_theta         = 5e5; /* a difference that tensor shapes do not reveal */
     assert_ok(cpl_hf_config_write(folder, &other, &no_tokens));
     reseal(folder, "config.json");
     assert_fails(CPL_ERR_INPUT, "model.rope_theta is 10000", load(folder, &a));
     assert_non_null(strstr(cpl_last_error(), "500000"));
-    world_gone(&a);
+    free_world(&a);
 }
 
 /* ---- failures of the system ---- */
@@ -262,13 +262,13 @@ TEST(full_disk)
         assert_int_equal(status, CPL_ERR_IO);
         assert_non_null(strstr(cpl_last_error(), run));
         assert_last(run, 1, &a);
-        assert_false(has(run, "step-000002"));
-        assert_nothing_half(run);
+        assert_false(run_has(run, "step-000002"));
+        assert_no_temporary_files(run);
     }
     assert_ok(save(run, &b, 2, 1));
     assert_last(run, 2, &b);
-    world_gone(&a);
-    world_gone(&b);
+    free_world(&a);
+    free_world(&b);
 }
 
 TEST(no_memory)
@@ -288,6 +288,6 @@ TEST(no_memory)
     assert_last(run, 2, &b);
     const char *folder = in_folder(run, "step-000002");
     for (scarce s = {0}; scarce_begin(&s);) scarce_end(&s, load(folder, &b));
-    world_gone(&a);
-    world_gone(&b);
+    free_world(&a);
+    free_world(&b);
 }

@@ -37,8 +37,13 @@ static int free_classes(void **state)
 
 /* One element of an alternative: a set, repeated least to most times. */
 typedef struct atom {
-    char set; /* = c itself; i c in either case; L N S O a class; n line ends; x neither line end,
-               * letter nor number; ! the place before white space or the end */
+    /* '=': the point c
+     * 'i': c in upper or lower case
+     * 'L' 'N' 'S' 'O': a class
+     * 'n': a line end
+     * 'x': not a line end, letter or number
+     * '!': matches nothing, but only before white space or the end */
+    char set;
     uint32_t c;
     int least, most;
 } atom;
@@ -121,8 +126,8 @@ static int first_match(const alternative *alternatives, size_t count, const uint
     return NONE;
 }
 
-/* Returns code points that the patterns distinguish, and others of every class and length. */
-static uint32_t some_point(const cpl_rng_key *key, uint64_t *draw)
+/* Returns a code point: mostly one that the patterns distinguish, else one of any class. */
+static uint32_t draw_code_point(const cpl_rng_key *key, uint64_t *draw)
 {
     static const uint32_t often[] = {' ',  ' ',  '\n', '\r', '\t',   '\'',    's',     't',   'r',
                                      'e',  'v',  'm',  'l',  'd',    'S',     'E',     'L',   'a',
@@ -145,7 +150,7 @@ static void check_kind(cpl_split_kind kind, const alternative *alternatives, siz
         int n = (int)(cpl_rng_u32(&key, draw++) % LONGEST);
         for (int i = 0; i < n; i++) {
             bool again = i && cpl_rng_u32(&key, draw++) % 3 == 0;
-            points[i]  = again ? points[i - 1] : some_point(&key, &draw);
+            points[i]  = again ? points[i - 1] : draw_code_point(&key, &draw);
             starts[i]  = length;
             length += (size_t)cpl_utf8_encode(points[i], text + length);
         }
@@ -194,8 +199,8 @@ TEST(only_the_two_patterns_are_known)
 }
 
 /* Returns the longest token at `at`, or the lowest id of equal tokens. */
-static const cpl_added *longest(const cpl_added_set *set, const char *text, size_t length,
-                                size_t at)
+static const cpl_added *longest_token(const cpl_added_set *set, const char *text, size_t length,
+                                      size_t at)
 {
     const cpl_added *best = NULL;
     for (uint32_t i = 0; i < set->count; i++) {
@@ -227,7 +232,7 @@ TEST(added_tokens_are_found_leftmost_and_longest)
             text[i] = (char)('a' + cpl_rng_u32(&key, draw++) % (letters + 3));
         cpl_added_index(&set, contents);
         for (size_t at = 0, from = 0; at < length; at++) {
-            const cpl_added *hit, *want = at >= from ? longest(&set, text, length, at) : NULL;
+            const cpl_added *hit, *want = at >= from ? longest_token(&set, text, length, at) : NULL;
             if (!want) continue;
             assert_int_equal(cpl_added_find(&set, text, length, from, &hit), at);
             assert_int_equal(hit->length, want->length);

@@ -83,7 +83,7 @@ static void check_generated(const cpl_question *q, const json_t *sample, const j
         fail_msg("question %s: prompt \"%s\"", q->id, q->prompt);
     assert_int_equal(cpl_words_count(cpl_span_of(q->prompt)),
                      json_integer_value(json_object_get(sample, "prompt_chars")));
-    assert_int_equal(q->form->n_until + 1, json_array_size(until)); /* the last one ends a text */
+    assert_int_equal(q->form->n_until + 1, json_array_size(until)); /* 1: the end-of-text token */
     for (int64_t i = 0; i < q->form->n_until; i++)
         assert_string_equal(q->form->until[i], json_string_value(json_array_get(until, (size_t)i)));
     assert_int_equal(q->form->max_gen_toks, number_or(settings, "max_gen_toks", -1));
