@@ -4,8 +4,8 @@
 
 my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, and
 returns the loss, or the outputs of a rule by name. Values and gradients must equal the file's within 1e-5 of their
-norm. A file that has a mask, micro_batches, kept or, for DeepSeek's loss, sequences which the function does not take by
-name, or in which experts tie, cannot show a fault: a difference there is reported and not counted. Exit code 0: all
+norm. Differences in two kinds of files are reported but not counted: files with an input (mask, micro_batches, kept or,
+for DeepSeek's loss, sequences) that the function has no parameter for, and files in which experts tie. Exit code 0: all
 other files are right; 1: a file is not; 2: the kind or the function does not exist, or no file counts."""
 
 import importlib
@@ -22,12 +22,13 @@ OUTPUTS = {"loss", "weights", "bias_after", "scores"}
 GIVEN = {"d_weights", "d_scores"}  # gradients for the outputs of a rule
 WHOLE = {"top_k", "micro_batches", "sequences", "num_experts"}
 NUMBERS = {*WHOLE, "coefficient", "scale", "rate", "alpha", "weight"}
-OPTIONAL = ("mask", "micro_batches", "sequences", "kept")  # if a function does not take one, its caller handles it
+# A function without a parameter for such an input leaves it to its caller.
+OPTIONAL = ("mask", "micro_batches", "sequences", "kept")
 NAMES = {"R": "router", "W_g": "w_gate", "dR": "d_router", "dW_g": "d_w_gate"}  # names in files of the coupling loss
 LIMIT = 1e-5
 
 
-def split(tensors):
+def split_tensors(tensors):
     """Splits tensors into inputs by name, as leaves or numbers; outputs; gradients of inputs; gradients of outputs."""
     gradients = {k[2:]: t for k, t in tensors.items() if k.startswith("d_") and k not in GIVEN}
     inputs = {}
@@ -44,13 +45,13 @@ def split(tensors):
     )
 
 
-def given_back(function, inputs, outputs):
+def outputs_of(function, inputs, outputs):
     """Returns the function's outputs by name, as tensors of the shapes of the file."""
     got = function(**inputs)
     got = dict(got) if isinstance(got, dict) else {next(iter(outputs)): got}
     for name, want in outputs.items():
         if name not in got:
-            raise ValueError(f"it returns no {name}")
+            raise ValueError(f"the function returned no {name}: return a dict with the keys {', '.join(outputs)}")
         got[name] = torch.as_tensor(got[name])
         if got[name].shape != want.shape and got[name].numel() * want.numel() != 1:
             raise ValueError(f"{name} is {list(got[name].shape)}, must be {list(want.shape)}")
@@ -81,8 +82,8 @@ def tensors_of(function, path):
 
 def differences(function, path):
     """Returns name -> |got - want| / |want| for the file's outputs and gradients."""
-    inputs, outputs, gradients, given = split(tensors_of(function, path))
-    got = given_back(function, inputs, outputs)
+    inputs, outputs, gradients, given = split_tensors(tensors_of(function, path))
+    got = outputs_of(function, inputs, outputs)
     found = gradients_of(got, inputs, list(gradients), given) if gradients else []
     pairs = [(name, got[name].detach(), want) for name, want in outputs.items()]
     pairs += [
@@ -99,11 +100,11 @@ def differences(function, path):
 
 
 def excuse(function, path):
-    """Returns the reason why a difference on this file is no fault, or None if it is one."""
+    """Returns the reason why a difference on this file is not counted, or None if it is counted."""
     tensors, parameters = tensors_of(function, path), parameters_of(function)
     missing = [name for name in OPTIONAL if name in tensors and name not in parameters]
     if missing:
-        return f"it takes no {' and no '.join(missing)}"
+        return f"the function has no parameter {' or '.join(missing)}"
     return (
         "experts tie, and either may be chosen" if ".ties." in path.name and not path.name.startswith("erc.") else None
     )
@@ -132,13 +133,11 @@ def main(words):
     if len(words) != 2 or ":" not in words[0]:
         print(__doc__, file=sys.stderr)
         return 2
-    files = [
-        one["file"]
-        for one in json.loads((FOLDER / "expected.json").read_text())
-        if one["loss"] == words[1] and one["verdict"] == "right"
-    ]
+    right = [one for one in json.loads((FOLDER / "expected.json").read_text()) if one["verdict"] == "right"]
+    files = [one["file"] for one in right if one["loss"] == words[1]]
     if not files:
-        print(f"check: there is no kind {words[1]}", file=sys.stderr)
+        kinds = ", ".join(sorted({one["loss"] for one in right}))
+        print(f"check: unknown kind {words[1]}; the kinds are: {kinds}", file=sys.stderr)
         return 2
     try:
         function = function_of(words[0])

@@ -83,14 +83,14 @@ def test_check_as_a_command(tmp_path):
     assert [one.returncode for one in said] == [0, 1, 2]
     assert all(line.endswith(": right") for line in said[0].stdout.splitlines())
     assert "loss differs by" in said[1].stdout and "d_logits differs by" in said[1].stdout
-    assert "there is no kind nonsense" in said[2].stderr
+    assert "unknown kind nonsense; the kinds are: aoe-scores, " in said[2].stderr
 
 
 @pytest.mark.parametrize(
     "function, words",
     (
         (lambda **_: 1.0, "loss differs by"),
-        (lambda **_: {}, "raised ValueError: it returns no loss"),
+        (lambda **_: {}, "raised ValueError: the function returned no loss: return a dict with the keys loss"),
         (lambda **_: (1, 2), "raised"),
         (lambda logits: 0, "raised TypeError"),
         (lambda **_: 1 / 0, "raised ZeroDivisionError"),
@@ -112,10 +112,10 @@ def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert check.main(["whole:z", "z-loss"]) == 0
     said = capsys.readouterr().out
-    assert "z-loss.padding.safetensors: does not count: it takes no mask (loss differs by" in said
+    assert "z-loss.padding.safetensors: does not count: the function has no parameter mask (loss differs by" in said
     assert check.main(["whole:wrong", "z-loss"]) == 1
     sequences = FOLDER / "load-balancing-deepseek.micro-batches.safetensors"
-    assert check.excuse(lambda micro_batches, **_: 0, sequences) == "it takes no sequences"
+    assert check.excuse(lambda micro_batches, **_: 0, sequences) == "the function has no parameter sequences"
     assert check.excuse(lambda **_: 0, FOLDER / "z-loss.ties.safetensors").startswith("experts tie")
 
 
