@@ -1,4 +1,4 @@
-"""Loss-free balancing: updates of an expert's bias by its load, and weights of the experts that the bias chooses."""
+"""Loss-free balancing: updates of an expert's bias by its load, and gate weights of experts chosen by score + bias."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sign(x: Case, has: Has) -> Tensor:
     return (e >= 0) * 2 - 1 if has("zero_is_positive") else e.sign()
 
 
-def centred(x: Case, has: Has) -> Tensor:
+def centred_step(x: Case, has: Has) -> Tensor:
     s = error(x, has).sign().to(x.bias.dtype)
     return s if has("not_centred") else s - s.mean()
 
@@ -74,7 +74,7 @@ def cases(seed: int, n: int = 0) -> Dict[str, Case]:
     }
 
 
-# ---- gate weights: the bias chooses, the scores weigh ----
+# ---- gate weights: experts are chosen by score + bias and weighted by the score ----
 
 
 def gate(x: Case, has: Has) -> Outputs:
@@ -124,7 +124,7 @@ _BIAS, _GATE = ("counts", "bias", "rate"), ("logits", "top_k", "bias")
 _PLACE = (_BIAS, cases, _BIAS, (), ("bias_after",))
 KINDS = (
     Kind("bias-update-sign", update(sign), *_PLACE),
-    Kind("bias-update-centred", update(centred), *_PLACE),
+    Kind("bias-update-centred", update(centred_step), *_PLACE),
     Kind("bias-update-proportional", update(share), *_PLACE),
     Kind("gate-weights", gate, (*_GATE, "scale"), gate_cases, _GATE, ("logits", "bias"), ("weights",)),
 )
