@@ -18,7 +18,7 @@ from couplet.certify.kinds import KINDS
 from safetensors.torch import save_file
 
 MOST_BYTES = 10_000
-THEIRS = {ours: theirs for theirs, ours in PAPER.items()}  # names of the coupling loss in a file
+NAMES_IN_FILE = {ours: theirs for theirs, ours in PAPER.items()}  # names of the coupling loss in a file
 
 
 def write(path, dump, kind):
@@ -27,11 +27,11 @@ def write(path, dump, kind):
     for name, value in {**dump.x.values, **dump.got}.items():
         if value is not None and name != "twins":
             value = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
-            tensors[THEIRS.get(name, name) if kind == "erc" else name] = value.contiguous().clone()
+            tensors[NAMES_IN_FILE.get(name, name) if kind == "erc" else name] = value.contiguous().clone()
     save_file(tensors, path, {"couplet_dump": "1", "kind": kind})
 
 
-def right(kind):
+def reference_dumps(kind):
     """Yields dumps of the kind's inputs with the outputs of the reference, computed in f64 and rounded to f32."""
     for name, x in kind.cases(0, 0).items():
         x = x.to(torch.float32)
@@ -43,7 +43,7 @@ def right(kind):
 def files():
     """Yields (name, dump, kind, source)."""
     for name, kind in KINDS.items():
-        for dump in right(kind):
+        for dump in reference_dumps(kind):
             yield f"{name}.{dump.name}", dump, kind, ABOUT[name]["source"].partition(": [certify.md]")[0]
     for module, source, name, verdict in verdicts.rebuilt():
         if isinstance(verdict, certify.CannotJudge):

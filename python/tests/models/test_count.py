@@ -30,7 +30,7 @@ class Loop:
         self.erc = couplet.attach(self.model, pairs_of(self.model), seed=2, **more)
         self.optimizers = OPTIMIZERS[optimizer](self.model)
 
-    def note(self):
+    def record_factor(self):
         """Appends the factor of the step to `counted`, found by comparing gradients with those of the reference."""
         got = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
         reference = copy.deepcopy(self.model)
@@ -45,18 +45,18 @@ class Loop:
         self.counted.append(round(factor, 4))
 
     def step(self, is_skipped=False):
-        self.note()
+        self.record_factor()
         for optimizer in self.optimizers:
             if not is_skipped:
                 optimizer.step()
             optimizer.zero_grad()
 
 
-def add(loop, how):
+def add_loss(loop, how):
     loop.erc.backward() if how == "backward" else loop.erc.loss().backward()
 
 
-def of_model(loop):
+def zero_loss(loop):
     return 0 * sum(p.sum() for p in loop.model.parameters())
 
 
@@ -67,7 +67,7 @@ def test_a_loss_that_was_looked_at_is_not_used_up(optimizer, how):
     for _ in range(4):
         seen = loop.erc.loss()
         assert float(seen.detach()) > 0
-        add(loop, how)
+        add_loss(loop, how)
         loop.step()
     assert loop.counted == [1, 1, 1, 1]
 
@@ -103,7 +103,7 @@ def test_a_skipped_step_does_not_lose_the_next_one(how, is_resumed):
         loop.erc.next_step(0)
     for is_skipped in (False, True, True, False, False):
         for _ in range(3):  # micro-batches
-            add(loop, how)
+            add_loss(loop, how)
         loop.step(is_skipped)
     assert loop.counted == [1] * 5
 
@@ -124,17 +124,17 @@ def test_gradients_that_are_taken_away_in_each_micro_batch():
 @pytest.mark.parametrize("how", ("backward", "loss"))
 @pytest.mark.parametrize("is_told", (False, True))
 def test_gradients_that_are_cleared_in_place(is_told, how):
-    """The loss still counts once a step. A skipped step, which only next_step() can report here, loses the next one."""
+    """The loss still counts once a step. After a skipped step that next_step() did not report, a step has no loss."""
     loop = Loop()
     for step, is_skipped in enumerate((False, True, False, False)):
         if is_told:
             loop.erc.next_step(step)
         for _ in range(3):
-            of_model(loop).backward()
-            add(loop, how)
+            zero_loss(loop).backward()
+            add_loss(loop, how)
         if is_told or step < 2:
-            loop.note()
-        else:  # the number of the step is behind
+            loop.record_factor()
+        else:  # erc.step was not advanced for the skipped step, so only the presence of a gradient is checked
             loop.counted.append(int(loop.model.layers[0].router.weight.grad.any()))
         if not is_skipped:
             loop.optimizers[0].step()
@@ -185,7 +185,7 @@ def test_a_router_that_is_written_in_its_forward_pass(by_hook):
     loop = Loop()
     router = InPlace(loop.model.layers[0].router.weight)
     if by_hook:
-        add(loop, "backward")
+        add_loss(loop, "backward")
         loop.optimizers[0].step()
         loop.optimizers[0].zero_grad()
     values = []
@@ -212,7 +212,7 @@ class Fails(torch.autograd.Function):
         raise MemoryError("as on a GPU")
 
 
-def test_a_backward_pass_that_fails_uses_nothing_up():
+def test_a_failed_backward_pass_is_not_counted():
     loop = Loop()
     for fails in (False, True, False, True, False):
         if fails:
@@ -221,7 +221,7 @@ def test_a_backward_pass_that_fails_uses_nothing_up():
                 (0 * lm + loop.erc.loss()).backward()
             loop.model.zero_grad()
         else:
-            add(loop, "loss")
+            add_loss(loop, "loss")
             loop.step()
     assert loop.counted == [1, 1, 1]
 
@@ -277,8 +277,8 @@ def test_a_second_attach_is_warned_of():
     assert copied.model is not model and len(others.layers) == 1
 
 
-def in_hooks(loop):
-    """Makes optimizers that step while gradients are accumulated. Returns the gradients that they had."""
+def add_optimizer_hooks(loop):
+    """Makes optimizers that step while gradients are accumulated. Returns {parameter: gradient at its last step}."""
     own, had = {p: type(loop.optimizers[0])([p], lr=0.1) for p in loop.model.parameters()}, {}
 
     def step(p):
@@ -295,15 +295,15 @@ def in_hooks(loop):
 @pytest.mark.parametrize("how", ("in front", "loss", "loss made first"))
 def test_an_optimizer_inside_the_backward_pass(how, optimizer):
     loop = Loop(optimizer)
-    had = in_hooks(loop)
+    had = add_optimizer_hooks(loop)
     for step in range(3):
         before = copy.deepcopy(loop.model)
         by_hand(before, step=step).backward()
         if how == "in front":
             loop.erc.backward()
-            of_model(loop).backward()
+            zero_loss(loop).backward()
         else:
-            loss = loop.erc.loss() + of_model(loop) if how == "loss made first" else of_model(loop) + loop.erc.loss()
+            loss = loop.erc.loss() + zero_loss(loop) if how == "loss made first" else zero_loss(loop) + loop.erc.loss()
             loss.backward()
         for p, want in zip(loop.model.parameters(), before.parameters()):
             close(had[p], want.grad, 1e-4)
@@ -315,12 +315,12 @@ CLEARED = "the gradients that erc.backward.. made are gone at the optimizer's st
 @pytest.mark.parametrize("is_told", (False, True))
 def test_gradients_that_are_cleared_behind_such_an_optimizer(is_told):
     loop = Loop()
-    had = in_hooks(loop)
+    had = add_optimizer_hooks(loop)
 
     def step():
         if is_told:
             loop.erc.next_step()
-        of_model(loop).backward()
+        zero_loss(loop).backward()
         loop.erc.backward()
         loop.model.zero_grad()
 
@@ -337,7 +337,7 @@ def test_gradients_that_are_cleared_before_the_step(optimizer):
     def step():
         loop.erc.backward()
         loop.model.zero_grad()
-        of_model(loop).backward()
+        zero_loss(loop).backward()
         for one in loop.optimizers:
             one.step()
 
@@ -355,7 +355,7 @@ def test_an_optimizer_of_another_copy(clears):
 
     def steps(count):
         for _ in range(count):
-            of_model(loop).backward()
+            zero_loss(loop).backward()
             erc.backward()
             loop.step()
             if clears:
@@ -368,7 +368,7 @@ def test_an_optimizer_of_another_copy(clears):
         steps(1)
 
 
-def test_other_optimizers_are_none_of_its_business():
+def test_steps_of_other_optimizers_are_ignored():
     """One optimizer has a second network, and one has copies of the parameters (DeepSpeed, Megatron-Core)."""
     other, loop = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1), Loop()
     told = couplet.attach(copy.deepcopy(loop.model), pairs_of)
@@ -392,7 +392,7 @@ def test_a_router_that_is_written_before_a_step_was_seen():
             router(torch.ones(2, d))
 
 
-def test_a_step_that_nobody_sees_is_warned_of():
+def test_an_undetected_step_warns():
     """The step is made by hand and clears gradients in place."""
     loop = Loop()
     with pytest.warns(
@@ -400,7 +400,7 @@ def test_a_step_that_nobody_sees_is_warned_of():
     ):
         for _ in range(3):
             loop.erc.backward()
-            loop.note()
+            loop.record_factor()
             with torch.no_grad():
                 for p in loop.model.parameters():
                     p -= 0.1 * p.grad
@@ -421,7 +421,7 @@ def test_several_evaluations_a_step(how):
             loop.erc.next_step(step)
             value = loop.erc.backward()
             loop.counted = [0] * step
-            loop.note()
+            loop.record_factor()
             assert value > 0 and loop.counted[step] == 1 and loop.erc.step == step
             return value
 
@@ -442,7 +442,7 @@ def test_gradients_that_are_replaced_within_a_step(how):
     def step(is_once):
         sums = {}
         for k in range(2):
-            of_model(loop).backward(create_graph=how == "create_graph")
+            zero_loss(loop).backward(create_graph=how == "create_graph")
             if k == 1 or not is_once:
                 loop.erc.backward()
             for p in loop.model.parameters():
@@ -453,7 +453,7 @@ def test_gradients_that_are_replaced_within_a_step(how):
         for p, total in sums.items():
             p.grad = total
         if is_once:
-            loop.note()
+            loop.record_factor()
         for optimizer in loop.optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -486,7 +486,7 @@ def test_a_result_adds_as_often_as_its_backward_pass_runs():
     for _ in range(3):
         loss.backward(retain_graph=True)
     loop.step()
-    add(loop, "loss")
+    add_loss(loop, "loss")
     loop.step()
     assert loop.counted == [3, 1]
 
@@ -515,7 +515,7 @@ def test_an_interrupt_uses_nothing_up(monkeypatch):
     assert loop.counted == [1, 1]
 
 
-def test_its_state_is_the_step():
+def test_state_dict_holds_the_step():
     """The state is saved after an optimizer step and loaded into a new loop. The noise continues."""
     loop = Loop("AdamW")
     assert loop.erc.state_dict() == {"step": 0}
@@ -529,7 +529,7 @@ def test_its_state_is_the_step():
     assert other.backward() == loop.erc.backward() and other.step == loop.erc.step == 3
 
 
-def test_accelerate_saves_it(tmp_path):
+def test_accelerate_saves_the_step(tmp_path):
     accelerate = pytest.importorskip("accelerate")
     loop, accelerator = Loop(), accelerate.Accelerator(cpu=True)
     accelerator.register_for_checkpointing(loop.erc)

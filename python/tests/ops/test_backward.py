@@ -29,7 +29,7 @@ class Model(nn.Module):
         return x.square().mean()
 
 
-def attached(model, **more):
+def attach_loss(model, **more):
     return couplet.attach(model, list(zip(model.routers, model.gates)), weight=2.0, alpha=0.7, seed=5, **more)
 
 
@@ -51,7 +51,7 @@ def path(request, monkeypatch):
 def test_same_as_the_loss(half, order, path):
     ours = Model(2 * D if half else D)
     theirs, x = copy.deepcopy(ours), torch.randn(4, d)
-    erc, other = attached(ours, gate_half=half), attached(theirs, gate_half=half)
+    erc, other = attach_loss(ours, gate_half=half), attach_loss(theirs, gate_half=half)
     for _ in range(2):
         for model in (ours, theirs):
             model.zero_grad()
@@ -74,8 +74,8 @@ def test_same_as_the_loss(half, order, path):
 def test_other_dtypes(dtype, limit, path):
     ours = Model(dtype=dtype)
     theirs = copy.deepcopy(ours)
-    attached(ours).backward()
-    attached(theirs).loss().backward()
+    attach_loss(ours).backward()
+    attach_loss(theirs).loss().backward()
     for got, want in zip(gradients(ours), gradients(theirs)):
         assert got.dtype == dtype
         close(got, want, limit)
@@ -91,7 +91,7 @@ class Lists(nn.Module):
             [nn.ParameterList([nn.Parameter(g.detach().clone()) for g in gates]) for gates in whole.gates]
         )
 
-    def attached(self):
+    def attach_loss(self):
         return couplet.attach(
             self, [(r, list(e)) for r, e in zip(self.routers, self.experts)], weight=2.0, alpha=0.7, seed=5
         )
@@ -101,8 +101,8 @@ def test_lists_of_experts(path):
     whole = Model()
     apart = Lists(whole)
     apart.experts[0][2].grad = torch.ones(D, d)  # One expert has a gradient before the step.
-    apart.attached().backward()
-    attached(whole).backward()
+    apart.attach_loss().backward()
+    attach_loss(whole).backward()
     for gates, experts in zip(whole.gates, apart.experts):
         for j, expert in enumerate(experts):
             before = 1 if experts is apart.experts[0] and j == 2 else 0
@@ -113,7 +113,7 @@ def test_lists_of_experts(path):
 
 @pytest.mark.parametrize("half", (None, "first"))
 def test_transposed(half, path):
-    """Gates are [n, d, D] or [n, d, 2D], as in gpt-oss and Llama 4. They are not copied. Gradients lie as they do."""
+    """Gates [n, d, D] or [n, d, 2D], as in gpt-oss and Llama 4, are not copied. Gradients have the gates' layout."""
     rows = Model(2 * D if half else D)
     columns = copy.deepcopy(rows)
     for k in range(LAYERS):
@@ -128,7 +128,7 @@ def test_transposed(half, path):
         transposed=True,
     )
     erc.backward()
-    attached(rows, gate_half=half).backward()
+    attach_loss(rows, gate_half=half).backward()
     for a, b in zip(rows.gates, columns.gates):
         assert b.grad.is_contiguous()
         close(b.grad.mT, a.grad, 1e-6)
@@ -139,8 +139,8 @@ def test_scale_in_f16(scale, path):
     """A gradient that is finite in float16 does not overflow where it is computed."""
     ours = Model(dtype=torch.float16)
     theirs = copy.deepcopy(ours).float()
-    attached(ours).backward(scale)
-    attached(theirs).backward(scale)
+    attach_loss(ours).backward(scale)
+    attach_loss(theirs).backward(scale)
     for got, want in zip(gradients(ours), gradients(theirs)):
         close(got, want.clamp(-65504, 65504), 2e-2)
 
@@ -149,7 +149,7 @@ def test_scale_in_f16(scale, path):
 def test_scale(scale, path):
     ours = Model()
     theirs = copy.deepcopy(ours)
-    erc, other = attached(ours), attached(theirs)
+    erc, other = attach_loss(ours), attach_loss(theirs)
     close(erc.backward(scale), other.loss().detach(), 1e-6)  # The scale does not apply to the returned loss.
     theirs.zero_grad()
     other.next_step(0)
@@ -163,7 +163,7 @@ def test_grad_scaler_accumulation_clipping():
     theirs = copy.deepcopy(ours)
     results = []
     for model, is_ours in ((ours, True), (theirs, False)):
-        erc = attached(model)
+        erc = attach_loss(model)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if is_ours:
@@ -183,13 +183,13 @@ def test_what_needs_no_gradient_gets_none(path):
     model = Model()
     for p in model.gates:
         p.requires_grad_(False)
-    attached(model).backward()
+    attach_loss(model).backward()
     assert all(p.grad is None for p in model.gates) and all(p.grad.any() for p in model.routers)
 
 
 def test_zero_without_weight(path):
     model = Model()
-    erc = attached(model)
+    erc = attach_loss(model)
     erc.weight = 0
     assert erc.backward() == 0 and all(g is None for g in gradients(model))
 
@@ -199,16 +199,16 @@ def test_another_attribute(path):
     other = copy.deepcopy(model)
     for p in model.parameters():
         p.main_grad = torch.zeros_like(p)
-    attached(model).backward(attribute="main_grad")
-    attached(other).backward()
+    attach_loss(model).backward(attribute="main_grad")
+    attach_loss(other).backward()
     for p, q in zip(model.parameters(), other.parameters()):
         assert p.grad is None
         close(p.main_grad, q.grad, 1e-6)
 
 
-def test_an_attribute_that_is_not_there():
+def test_missing_attribute():
     with pytest.raises(ValueError, match="couplet: routers.0 has no attribute main_gard, to which"):
-        attached(Model()).backward(attribute="main_gard")
+        attach_loss(Model()).backward(attribute="main_gard")
 
 
 HAS_GRAD_DTYPE = hasattr(torch.Tensor, "grad_dtype")
@@ -228,7 +228,7 @@ def test_gradients_of_another_dtype(form, order, path):
         model, theirs = Lists(model), Lists(theirs)
         for one in (model, theirs):
             one.experts[1][3].requires_grad_(False)
-    erc, other = (one.attached() if form == "list in part" else attached(one) for one in (model, theirs))
+    erc, other = (one.attach_loss() if form == "list in part" else attach_loss(one) for one in (model, theirs))
     if form == "parametrized":
         for i in range(LAYERS):
             nn.utils.parametrize.register_parametrization(model.gates, str(i), nn.Identity())
@@ -254,25 +254,25 @@ def test_another_dtype_is_of_grad_alone(path):
     for p in model.parameters():
         p.grad_dtype = torch.float32
         p.main_grad = torch.zeros_like(p, dtype=torch.float32)
-    attached(model).backward(attribute="main_grad")
+    attach_loss(model).backward(attribute="main_grad")
     assert all(p.grad is None and p.main_grad.any() for p in model.parameters())
     other = Model(dtype=torch.bfloat16)
     for p in other.parameters():
         p.grad_dtype = None  # The gradient may have any dtype.
-    attached(other).backward()
+    attach_loss(other).backward()
     assert all(p.grad.dtype == torch.bfloat16 for p in other.parameters())
 
 
 def test_inference_mode(path):
-    """backward() adds gradients in every mode. loss() is not counted in inference mode, which has no later effect."""
+    """backward() adds gradients in every mode. loss() in inference mode is not counted and changes no later step."""
     model, other, x = Model(), None, torch.randn(4, d)
     other = copy.deepcopy(model)
-    erc = attached(model)
+    erc = attach_loss(model)
     with torch.inference_mode():
         seen = erc.loss()
         value = erc.backward()
     close(seen, value, 1e-6)
-    attached(other).backward()
+    attach_loss(other).backward()
     for got, want in zip(gradients(model), gradients(other)):
         assert not got.is_inference()
         close(got, want, 1e-6)
@@ -285,7 +285,7 @@ def test_inference_mode(path):
 def test_a_model_of_inference_mode():
     with torch.inference_mode():
         model = Model()
-    erc = attached(model)
+    erc = attach_loss(model)
     with torch.no_grad():
         assert erc.loss() > 0 and erc.figures()["erc"] > 0
     for call in (erc.loss, erc.backward):
@@ -293,19 +293,19 @@ def test_a_model_of_inference_mode():
             call()
 
 
-def test_warnings_are_of_the_caller():
+def test_warnings_point_to_the_caller():
     model = Model()
     for p in model.parameters():
         p.requires_grad_(False)
     for call in ("loss", "backward"):
         with pytest.warns(UserWarning, match="nothing learns") as warned:
-            getattr(attached(model), call)()
+            getattr(attach_loss(model), call)()
         assert [w.filename for w in warned] == [__file__]
 
 
 def test_metrics_follow():
     model = Model()
-    erc = attached(model)
+    erc = attach_loss(model)
     erc.backward()
     first = erc.metrics()
     assert first["erc"] == first["erc_last"] > 0 and len(erc.values) == LAYERS
@@ -314,7 +314,7 @@ def test_metrics_follow():
 
 
 @pytest.mark.parametrize("stride", ("wide rows", "every second", "transposed"))
-def test_gradients_that_lie_otherwise(stride, path):
+def test_gradients_with_other_strides(stride, path):
     """The tensors in .grad have other strides than their parameters. Memory between their elements is not written."""
     whole, ours = Model(), None
     ours = copy.deepcopy(whole)
@@ -324,7 +324,7 @@ def test_gradients_that_lie_otherwise(stride, path):
     apart = Lists(whole)
     one = torch.zeros(D, 2 * d)
     apart.experts[0][1].grad = one[:, :d]
-    attached(whole).backward(), attached(ours).backward(), apart.attached().backward()
+    attach_loss(whole).backward(), attach_loss(ours).backward(), apart.attach_loss().backward()
     assert ours.gates[0].grad is view
     all_close(gradients(ours), gradients(whole), 1e-6)
     for experts, gates in zip(apart.experts, whole.gates):
@@ -338,7 +338,7 @@ def test_a_list_that_is_trained_in_part(dtype, path):
     whole = Model(dtype=dtype)
     apart = Lists(whole)
     apart.experts[1][3].requires_grad_(False)
-    apart.attached().backward(), attached(whole).backward()
+    apart.attach_loss().backward(), attach_loss(whole).backward()
     for experts, gates in zip(apart.experts, whole.gates):
         for j, expert in enumerate(experts):
             assert (expert.grad is None) == (not expert.requires_grad)
@@ -352,14 +352,14 @@ def test_no_hook_is_called(path):
         model, calls = Model(dtype=dtype), []
         for p in model.parameters():
             p.register_post_accumulate_grad_hook(calls.append)
-        attached(model).backward()
+        attach_loss(model).backward()
         assert not calls and all(p.grad is not None for p in model.parameters())
 
 
 def test_steps_are_counted_on_from_next_step():
     """A resumed run gives the number of its step once, and the noise continues from this number."""
     model = Model()
-    erc, optimizer = attached(model), torch.optim.SGD(model.parameters(), lr=0.01)
+    erc, optimizer = attach_loss(model), torch.optim.SGD(model.parameters(), lr=0.01)
     erc.next_step(100)
     steps = []
     for _ in range(4):
@@ -389,7 +389,7 @@ def test_tied_parameters_by_name_are_refused():
 def test_scales_that_are_refused(scale, sentence):
     model = Model()
     with pytest.raises((ValueError, TypeError), match=sentence):
-        attached(model).backward(scale)
+        attach_loss(model).backward(scale)
     assert all(g is None for g in gradients(model))
 
 
@@ -433,7 +433,7 @@ def made(layers, n, D, d):
         p.grad = torch.ones_like(p)
     return erc
 
-made(2, 4, 8, 8).backward()  # loads what is loaded once
+made(2, 4, 8, 8).backward()  # loads the library before memory is measured
 erc = made(8, 16, 128, 1024)
 print(peers.extra_bytes(erc.backward))
 """
