@@ -74,7 +74,7 @@ class Answers:
     def test(self, name):
         """Returns the interval of a test."""
         if name not in self.found:
-            raise KeyError(f"test {name}: not all of its runs are recorded")
+            raise KeyError(f"test {name}: runs or figures are missing in experiments/runs.csv; record them first")
         return self.found[name]
 
     def significant(self, name):
@@ -129,7 +129,8 @@ class Answers:
         return self.explained_among(["a-erc-1", *("-".join(["b", *cell, "erc"]) for cell in CELLS)])
 
     def explained_among(self, arms, of_runs=False):
-        """Returns this correlation over the layers and runs of these arms; of_runs: over the means of the runs."""
+        """Returns the rank correlation of agreement with the share of negative scores over the layers of the runs in
+        `arms`; None if a run is missing. If of_runs is true, each run counts once, by its means."""
         rows = [(arm, seed) for arm in arms for seed in (tests.A if arm.startswith("a-") else tests.B)]
         if any(run not in self.table.rows for run in rows):
             return None
