@@ -17,7 +17,7 @@ fi
 if ldconfig -p | grep -qF "=> $libraries/libcouplet.so"; then
     exit
 fi
-# The folders that the loader searches, each before a colon and the file that names it.
+# ldconfig -v lists each folder as "FOLDER: (from FILE)". sed keeps the folder.
 if ldconfig -NXv 2> /dev/null | sed -n 's/:.*//p' | grep -qxF "$libraries"; then
     echo "Programs find the library once root has run: ldconfig"
 else

@@ -99,8 +99,12 @@ def main():
     for path, row, section in LISTS:
         text = re.sub(r"/\*.*?\*/", "", pathlib.Path(path).read_text(), flags=re.S)
         found = list(re.finditer(row + r",\s*[A-Z]\w*,\s*\"(?P<default>[^\"]*)\"", text))
-        if not found or len(found) != len(re.findall(r"^" + row.split("\\(")[0] + r"\(\w", text, re.M)):
-            sys.exit(f"{path} is not understood")
+        rows = re.findall(r"^" + row.split("\\(")[0] + r"\(\w", text, re.M)
+        if not found or len(found) != len(rows):
+            sys.exit(
+                f'{path}: {len(found)} of {len(rows)} rows match the pattern {row}, TYPE, "DEFAULT"; '
+                "correct the row, or LISTS in tools/make_defaults_json.py"
+            )
         for match in found:
             defaults[f"{section or match['section']}.{match['name']}"] = match["default"]
     written = json.dumps(defaults, indent=1) + "\n"

@@ -51,10 +51,16 @@ def family_of(row):
 def families():
     text = text_of("families.def")
     rows = [family_of(row) for row in re.findall(r'CPL_FAMILY\(((?:"[^"]*"|[^")])*)\)', text)]
+    count = text.count("CPL_FAMILY(")
+    if len(rows) != count:
+        sys.exit(
+            f"{ROOM}/families.def: {len(rows)} of {count} rows match the pattern; "
+            'each row must be CPL_FAMILY("...", ...)'
+        )
     known = {flag.lower() for flag in re.findall(r"CPL_FLAG_(\w+) = 1", text_of("families.h"))}
     unknown = {flag for row in rows for flag in row["flags"]} - known
-    if unknown or len(rows) != text.count("CPL_FAMILY("):
-        sys.exit(f"{ROOM}/families.def is not understood: {len(rows)} rows; unknown flags: {sorted(unknown)}")
+    if unknown:
+        sys.exit(f"{ROOM}/families.def: flags that families.h does not define: {', '.join(sorted(unknown))}")
     return rows
 
 
