@@ -47,6 +47,14 @@ static const char *header(const cpl_http_request *t, const char *name)
     return code == CURLHE_OK && *found->value != '\r' ? found->value : "";
 }
 
+/* Returns how often the newest answer has a header. */
+static size_t count_headers(const cpl_http_request *t, const char *name)
+{
+    struct curl_header *found;
+    const CURLHcode code = curl->easy_header(t->handle, name, 0, CURLH_HEADER, -1, &found);
+    return code == CURLHE_OK ? found->amount : 0;
+}
+
 /* Copies a tag. A long one is replaced by its hash, so that every byte counts in comparisons. */
 static void copy_tag(char out[CPL_HTTP_MAX_TAG], const char *value)
 {
@@ -143,11 +151,17 @@ static bool whole_fits(const cpl_http_request *t)
     return t->begin == 0 && t->answer.has_length && t->answer.length <= t->bytes;
 }
 
-/* Returns whether libcurl may follow the redirect. The code is 0 until the next answer. */
-static bool accept_redirect(cpl_http_request *t, const char *location)
+/* Returns whether libcurl may follow the redirect. The code is 0 until the next answer. Several
+ * places are refused: libcurl follows one that is not the first if the first is empty. */
+static bool accept_redirect(cpl_http_request *t, const char *location, size_t n_places)
 {
     char *from     = NULL;
     t->answer.code = 0;
+    if (n_places > 1)
+        return refuse(t, CPL_HTTP_REFUSED,
+                      "redirects to several places: its answer has %zu Location headers, and one "
+                      "is allowed",
+                      n_places);
     curl->easy_getinfo(t->handle, CURLINFO_EFFECTIVE_URL, &from);
     if (cpl_address_check_redirect(from ? from : t->url, location) == CPL_OK) {
         if (strncasecmp(location, "http", 4) == 0) cpl_address_host(t->host, location);
@@ -178,8 +192,10 @@ static bool refuse_more(cpl_http_request *t)
 static bool accept_answer(cpl_http_request *t)
 {
     const char *location = header(t, "Location"), *encoding = header(t, "Content-Encoding");
+    const size_t n_places = count_headers(t, "Location");
     read_headers(t);
-    if (t->answer.code / 100 == 3 && *location) return accept_redirect(t, location);
+    if (t->answer.code / 100 == 3 && (*location || n_places > 1))
+        return accept_redirect(t, location, n_places);
     if (!cpl_http_has_bytes(t->answer.code)) return true;
     if (*encoding && strcasecmp(encoding, "identity") != 0)
         return refuse(t, CPL_HTTP_REFUSED,

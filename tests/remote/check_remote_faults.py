@@ -60,6 +60,7 @@ STRANGER, ABSENT = "refuses it [(]{}[)]: there is no such repository", "has no s
 ESCAPED = r".*; it says \"an error \\x1b\[31min red\\x1b\]0;title\\x07\""
 LOOP = r"a redirect loop: after 10 redirects {}gives another one"
 ASTRAY = HUB + "redirects to a place that is not allowed: "
+SEVERAL = HUB + "redirects to several places: its answer has 2 Location headers, and one is allowed"
 OPEN, SCHEME, UNCLEAR = '"http://127.0.0.1:9/x" is not encrypted', ": is neither https:// nor http://", '"{}" is no URL'
 TENSORS = {"host": "hub", "path": r"resolve/.*\.safetensors$"}
 CONFIG, ANY = {"host": "hub", "path": "config.json"}, {"path": "resolve|repos"}
@@ -141,6 +142,12 @@ FAULTS = {
                 ("https://user:word@127.0.0.1:9/x", UNCLEAR.format("https://127.0.0.1:9/x")),
             )
         ),
+        *(
+            (f"places {places}", SEVERAL, wrongly.redirects(places), TENSORS)
+            for bad_place in ("http://127.0.0.1:9/x", "https://user:word@127.0.0.1:9/x")
+            for places in (["", bad_place], ["https://127.0.0.1:9/x", bad_place])
+        ),
+        ("an empty place", HUB + "answered 302 without a place to go to ", wrongly.redirects(""), TENSORS),
     ],
 }
 

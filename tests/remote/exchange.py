@@ -48,7 +48,7 @@ class Request:
 @dataclasses.dataclass
 class Answer:
     status: int = 200
-    headers: dict = dataclasses.field(default_factory=dict)
+    headers: dict = dataclasses.field(default_factory=dict)  # a list of values: one header for each
     body: object = b""  # bytes, or an iterable of them
     length: int | None = None  # the Content-Length; None: that of the bytes, or no Content-Length for an iterable
     path: pathlib.Path | None = None  # the file of the body
@@ -145,8 +145,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         length = answer.promised()
         self.send_response(answer.status)
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
+        for name, values in answer.headers.items():
+            for value in values if isinstance(values, list) else [values]:
+                self.send_header(name, value)
         if length is not None:
             self.send_header("Content-Length", str(length))
         else:

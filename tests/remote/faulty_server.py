@@ -220,7 +220,7 @@ def screams(code=404, megabytes=100):
 
 
 def redirects(location, code=302):
-    """Redirects to an address, or to the result of a function of the request."""
+    """Redirects to an address, to each of a list of addresses, or to the result of a function of the request."""
 
     def fault(seen, make):
         return Answer(code, {"Location": location(seen) if callable(location) else location})
