@@ -39,6 +39,12 @@ def family_of(row):
     *strings, flags = re.findall(r'(?:"[^"]*"|[^",])+', row)
     model_types, title, _, router, gate = (strings_in(string)[0] for string in strings)
     words = [word.partition(":") for word in gate.split()]
+    for name, _, layout in words:
+        if layout not in HALVES:
+            known = ", ".join(filter(None, HALVES))
+            sys.exit(
+                f'{ROOM}/families.def: row "{model_types}": gate {name} has the layout {layout}; write one of {known}'
+            )
     return {
         "model_types": model_types.split(),
         "title": title,

@@ -128,6 +128,7 @@ static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
         if (strlen(halves[half]) == rest &&
             strncmp(pattern.text + pattern.length, halves[half], rest) == 0)
             pattern.half = (cpl_gate_half)half;
+    CPL_ASSERT(!rest || pattern.half != CPL_HALF_NONE); /* families.def has no other layouts */
     pattern.pair = pattern.half != CPL_HALF_NONE && pattern.half != CPL_HALF_ALONE;
     while (pattern.hole < pattern.length && pattern.text[pattern.hole] != '{') pattern.hole++;
     return pattern;
