@@ -74,6 +74,15 @@ cpl_status cpl_columns_grid(cpl_grid *g, cpl_pool *pool, const cpl_columns *c,
     return cpl_pool_status(pool);
 }
 
+/* Returns "value +- spread". */
+static const char *with_spread(cpl_pool *pool, const cpl_column *of, const cpl_shown *s,
+                               const char *value, double spread)
+{
+    const char *text = s->spread_digits ? scaled(pool, spread, s->spread_digits)
+                                        : cpl_columns_plain(pool, of, s, spread);
+    return cpl_pool_printf(pool, "%s +- %s", value, text);
+}
+
 void cpl_columns_grid_row(cpl_grid *g, cpl_pool *pool, const cpl_columns *c, const cpl_shown *shown,
                           int64_t at, const char *name, int64_t row)
 {
@@ -85,9 +94,7 @@ void cpl_columns_grid_row(cpl_grid *g, cpl_pool *pool, const cpl_columns *c, con
             const double value   = c->value(c->ctx, row, s->column, a);
             const char *text     = cpl_columns_plain(pool, of, s, value);
             if (s->spread && !isnan(value))
-                text = cpl_pool_printf(
-                    pool, "%s +- %s", text,
-                    cpl_columns_plain(pool, of, s, c->value(c->ctx, row, s->spread, a)));
+                text = with_spread(pool, of, s, text, c->value(c->ctx, row, s->spread, a));
             cpl_grid_set(g, at, column++, text);
         }
 }

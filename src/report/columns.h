@@ -45,6 +45,7 @@ typedef struct cpl_shown {
     int digits;    /* decimals (of the percentage for a share), or significant digits if scaled */
     bool as_it_is; /* shown as a plain real */
     int spread;    /* index of its standard deviation, shown after it; 0: not shown */
+    int spread_digits; /* significant digits of `spread`; 0: written as the value */
     enum { CPL_NO_ALPHA, CPL_ONE_ALPHA, CPL_EACH_ALPHA } alphas; /* alphas in the heading */
 } cpl_shown;
 

@@ -38,6 +38,7 @@ static const cpl_shown shown[]   = {{COUNT, "n", .digits = 0},
                                     {BOUND, "bound", "% of pairs", .digits = 2},
                                     {LOSS, "a=", .digits = 3, .alphas = CPL_EACH_ALPHA},
                                     {LOSS, "one", .digits = 3, .spread = SPREAD},
+                                    {BOUND, "two", .digits = 2, .spread = SPREAD, .spread_digits = 2},
                                     {0}};
 
 TEST(a_table_on_a_terminal)
@@ -50,10 +51,11 @@ TEST(a_table_on_a_terminal)
     cpl_columns_grid_row(&grid, &pool, &columns, shown, 0, "0", 0);
     cpl_columns_grid_row(&grid, &pool, &columns, shown, 1, "1", 1);
     cpl_grid_text(&text, &grid);
-    assert_string_equal(text.bytes, "            % of pairs\n"
-                                    "layer   n   own  bound  a=0.5    a=2              one\n"
-                                    "0       -  12.5    inf    inf    inf    inf +- 0.0012\n"
-                                    "1      12  12.5   2.50  0.125  0.500  0.125 +- 0.0012\n");
+    assert_string_equal(text.bytes,
+                        "            % of pairs\n"
+                        "layer   n   own  bound  a=0.5    a=2              one             two\n"
+                        "0       -  12.5    inf    inf    inf    inf +- 0.0012   inf +- 0.0012\n"
+                        "1      12  12.5   2.50  0.125  0.500  0.125 +- 0.0012  2.50 +- 0.0012\n");
     cpl_text_free(&text);
     cpl_pool_free(&pool);
 }

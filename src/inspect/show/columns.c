@@ -166,12 +166,14 @@ static const cpl_shown clusters[] = {{SILHOUETTE, "rows", "mean of", .digits = 4
                                      {0}};
 
 static const cpl_shown sampled[] = {
-    {SAMPLE_OWN, "own", "kappa", .digits = 4, .spread = SAMPLE_OWN_ERROR},
-    {SAMPLE_OTHERS, "others", "kappa", .digits = 4, .spread = SAMPLE_OTHERS_ERROR},
-    {SAMPLE_CENTRED_OWN, "own", "kappa, centred", .digits = 4, .spread = SAMPLE_CENTRED_OWN_ERROR},
+    {SAMPLE_OWN, "own", "kappa", .digits = 4, .spread = SAMPLE_OWN_ERROR, .spread_digits = 2},
+    {SAMPLE_OTHERS, "others", "kappa", .digits = 4, .spread = SAMPLE_OTHERS_ERROR,
+     .spread_digits = 2},
+    {SAMPLE_CENTRED_OWN, "own", "kappa, centred", .digits = 4, .spread = SAMPLE_CENTRED_OWN_ERROR,
+     .spread_digits = 2},
     {SAMPLE_CENTRED_OTHERS, "others", "kappa, centred", .digits = 4,
-     .spread = SAMPLE_CENTRED_OTHERS_ERROR},
-    {SAMPLE_NORM, "mean", "|W_g|", .digits = 3, .spread = SAMPLE_NORM_ERROR},
+     .spread = SAMPLE_CENTRED_OTHERS_ERROR, .spread_digits = 2},
+    {SAMPLE_NORM, "mean", "|W_g|", .digits = 3, .spread = SAMPLE_NORM_ERROR, .spread_digits = 2},
     {0}};
 
 /* Rows of the table that compares several checkpoints. */
