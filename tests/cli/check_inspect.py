@@ -347,6 +347,11 @@ def check_sample(work):
         own = layer.pop("sample")["estimates"]["kappa_diagonal"]
         check(layer == want, "all rows give other figures")
         check(own == {"estimate": want["kappa"]["diag_mean"], "standard_error": 0}, f"all rows have an error: {own}")
+    said_of_all = "All rows were read; --sample gives no verdict. Run without --sample for a verdict."
+    equal(all_rows["verdict"], said_of_all, "the verdict of a sample of all rows")
+    table = good("inspect", folder, "--sample", "99%", "--html", work / "all.html")
+    says(" ".join(table.split()), [said_of_all, "all 150 rows of every gate are read", " +- 0 "], "a sample of all rows")
+    says((work / "all.html").read_text(), [said_of_all], "the page of all rows")
     table = good("inspect", folder, other, "--sample", "20%", "--html", work / "sample.html")
     for words in (
         "32 of the 150 rows of every gate, in 4 blocks, seed 1",

@@ -231,13 +231,28 @@ cpl_coupling_summary cpl_coupling_summary_of(const cpl_coupling_report *r)
     return (cpl_coupling_summary){t.stored, t.centred, t.chance, CHANCE};
 }
 
+/* Returns whether --sample has a share that reads all rows of all layers. */
+static bool samples_are_whole(const cpl_coupling_report *r)
+{
+    int64_t n_whole = 0, n_parts = 0;
+    for (int64_t i = 0; i < r->n_layers; i++) {
+        const cpl_layer_report *l = &r->layers[i];
+        if (l->fault || !l->sample) continue;
+        n_whole += l->sample->plan.whole;
+        n_parts += !l->sample->plan.whole;
+    }
+    return n_whole && !n_parts;
+}
+
 void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *r)
 {
     const tally t = tally_of(r);
     if (r->options.sample > 0) {
-        cpl_text_printf(out, "A sample has no verdict: the verdict compares single entries of M, "
-                             "and a part of the rows gives their means alone. Run without --sample "
-                             "for a verdict.");
+        cpl_text_printf(out, "%s Run without --sample for a verdict.",
+                        samples_are_whole(r)
+                            ? "All rows were read; --sample gives no verdict."
+                            : "A sample has no verdict: the verdict compares single entries of M, "
+                              "and a part of the rows gives their means alone.");
         return;
     }
     if (!t.layers) {
