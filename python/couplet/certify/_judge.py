@@ -282,12 +282,13 @@ def is_alike(held: Sequence[Held], made: Sequence[Outputs]) -> bool:
     off: List[Tensor] = []
     by: List[Tensor] = []
     for one, moved in zip(held, made):
-        for name, want in one.right.items():
-            got = one.dump.got.get(name, want).double()
-            if not float((got - want).norm()) <= 2 * TOLERANCE[torch.bfloat16] * one.sizes[name] + one.floors[name]:
+        for figure in one.figures():
+            name, want = figure.name, one.right[figure.name]
+            most = 2 * max(TOLERANCE[torch.bfloat16] * one.sizes[name], distance_of(one.x, moved[name], want))
+            if not figure.distance <= most + figure.tied + one.floors[name]:
                 return False
             if name[:2] == "d_" and one.sizes[name] > one.floors[name] and not one.x.twins:
-                off.append((got - want).flatten() / one.sizes[name])
+                off.append((one.dump.got[name].double() - want).flatten() / one.sizes[name])
                 by.append((moved[name].double() - want).flatten() / one.sizes[name])
     return bool(off) and float(torch.cosine_similarity(torch.cat(off), torch.cat(by), dim=0)) > ALIKE
 

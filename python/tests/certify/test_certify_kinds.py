@@ -19,6 +19,7 @@ from couplet.certify import __main__ as command
 from couplet.certify._judge import Dump, Held, judge, outputs
 from couplet.certify._kind import ABOUT, FAULTS, Case, generator
 from couplet.certify.kinds import KINDS, balance
+from styles import table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAGES = pathlib.Path(__file__).parents[3] / "docs"
@@ -300,6 +301,43 @@ def test_a_softmax_in_bf16_has_a_name(way, dtype):
     loss = lambda logits, top_k, coefficient: coefficient * of_scores(BF16[way](logits), logits, top_k).float()
     expect_faults(loss, "load-balancing-olmoe", ["softmax_in_bf16"], dtype=dtype)
     assert certify.certify(loss, "load-balancing-olmoe", dtype=torch.bfloat16).state == "right"
+
+
+def mixtral_in_bf16(router_logits, top_k, num_experts, router_aux_loss_coef):
+    """The experts are chosen by scores in bf16, so that more of them tie."""
+    p = torch.cat(list(router_logits)).softmax(-1, dtype=torch.bfloat16)
+    f = torch.nn.functional.one_hot(p.topk(top_k).indices, num_experts).float().mean(0)
+    return router_aux_loss_coef * num_experts * (f * p.float().mean(0)).sum()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_softmax_in_bf16_has_a_name_on_any_inputs(seed):
+    of_bf16 = table.function("megablocks.load_balancing_loss_of_bf16")
+    expect_faults(of_bf16, "load-balancing-olmoe", ["softmax_in_bf16"], seed=seed)
+    expect_faults(mixtral_in_bf16, "load-balancing-mixtral", ["softmax_in_bf16"], seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_other_fault_besides_bf16_has_that_name(seed):
+    """The scores are in bf16. Besides, all tied experts are counted, P is over chosen experts, or K is a factor."""
+
+    def all_tied(logits, top_k):
+        chosen = logits >= logits.topk(top_k).values[:, -1:]
+        return (
+            logits.shape[-1] * (chosen.double().mean(0) / top_k * logits.bfloat16().softmax(-1).double().mean(0)).sum()
+        )
+
+    def chosen_alone(logits, top_k):
+        p = logits.bfloat16().softmax(-1).double()
+        chosen = torch.zeros_like(p).scatter(1, logits.topk(top_k).indices, 1.0)
+        return logits.shape[-1] * (chosen.mean(0) / top_k * (p * chosen).mean(0)).sum()
+
+    for loss in (
+        all_tied,
+        chosen_alone,
+        lambda logits, top_k: top_k * of_scores(BF16["cast before"](logits), logits, top_k),
+    ):
+        assert "softmax_in_bf16" not in keys(certify.certify(loss, "load-balancing-olmoe", seed=seed))
 
 
 def test_no_other_small_error_has_that_name():
