@@ -29,6 +29,10 @@ NEAR = 0.25  # share of an output: a hypothesis further away is rejected at once
 SHARP = 0.1  # share of an output: no greater distance is called right, whatever rounding may do
 CLEARLY = 4.0  # times the distance to a fault; if the right numbers are further away, rounding is no explanation
 ALIKE = 0.25  # lowest cosine between an error and the error of bf16 that is explained by bf16
+TIED = (
+    "cannot be told: experts tie, and another choice among them changes much of {}; give inputs whose logits differ, "
+    "for example a step after some training, or one with routers of small random numbers"
+)
 
 # Faults that multiply loss and gradients by one number, or by two.
 SCALES: Dict[str, Callable[[Case], Any]] = {
@@ -133,6 +137,11 @@ class Figure:
     bound: float
     tied: float = 0.0  # the part of the bound that is due to ties
 
+    @property
+    def is_by_ties(self) -> bool:
+        """Returns whether the output is within its bound by ties alone, and ties may change much of the output."""
+        return self.bound - self.tied < self.distance <= self.bound and self.tied > SHARP * abs(self.expected)
+
 
 class Held:
     """A dump that is compared with hypotheses."""
@@ -209,6 +218,27 @@ class Held:
             return True
         return self.may_fit(fault, value) and are_within(self.figures(fault, value))
 
+    def by_ties(self) -> str:
+        """Returns why an output cannot be told because experts tie, or "". For hinges that tie any gradient is right."""
+        figures = [one for one in self.figures() if self.kind.name != "erc"]
+        one = next((one for one in figures if one.is_by_ties), None)
+        if one is None or any(self.is_chosen_by(x, figures) for x in self.choices()):
+            return ""
+        return TIED.format(one.name)
+
+    def choices(self) -> Iterator[Case]:
+        """Yields the inputs with the usual choices among tied experts: the last ones, and those of torch.topk."""
+        yield from (self.x.but(turned=turned) for turned in (1, -1))
+        if self.x.logits is not None and self.x.top_k and self.x.indices is None:
+            for z in (self.dump.x.logits, self.dump.x.logits.to(self.format)):
+                for scores in (z, self.kind.scores(z)):
+                    yield self.x.but(indices=scores.topk(int(self.x.top_k)).indices, memo={})
+
+    def is_chosen_by(self, x: Case, figures: Sequence[Figure]) -> bool:
+        """Returns whether all outputs are those of this choice, without an allowance for ties."""
+        want = outputs(self.kind, x)
+        return all(distance_of(x, self.dump.got[f.name], want[f.name]) <= f.bound - f.tied for f in figures)
+
     def first_number(self) -> str:
         """Returns the first number that differs, in words."""
         wrong = next(one for one in self.figures() if not one.distance <= one.bound)
@@ -259,7 +289,8 @@ def relatives(kind: Kind, dumps: Sequence[Dump]) -> Iterator[Kind]:
 
 
 def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
-    return all(Held(kind, dump).fits() for dump in dumps)
+    held = [Held(kind, dump) for dump in dumps]
+    return all(one.fits() and not one.by_ties() for one in held)
 
 
 def factor_of(held: Sequence[Held]) -> float:
@@ -350,6 +381,8 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     others = [other for other in relatives(kind, dumps) if is_right(other, dumps)]
     if not wrong and (clear := clear_faults(kind, held)):
         return Verdict(kind, "fault", clear, figures=figures)
+    if not wrong and (tied := next(filter(None, (one.by_ties() for one in held)), "")):
+        raise CannotJudge(tied)
     if not wrong:
         return Verdict(kind, "right", [], others, figures, rounding=within(held, figures), held=held)
     only_ties = all(one.x.twins for one in wrong)
@@ -360,7 +393,8 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
 
 
 def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
-    """Returns the verdicts of the kinds as which something is right. Raises CannotJudge if no kind can be judged."""
+    """Returns the verdicts of the kinds as which something is right. Raises CannotJudge if no kind can be judged, or if
+    none is right and some cannot be told."""
     verdicts: List[Verdict] = []
     reasons: List[str] = []
     for name in KINDS:
@@ -368,9 +402,11 @@ def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
             verdicts.append(judge_as(name))
         except CannotJudge as error:
             reasons.append(str(error))
-    if not verdicts:
-        raise CannotJudge(max(reasons, key=reasons.count))
-    return [one for one in verdicts if one.state == "right"]
+    found = [one for one in verdicts if one.state == "right"]
+    open_ = [reason for reason in reasons if reason.startswith("cannot be told")]
+    if not verdicts or open_ and not found:
+        raise CannotJudge(max(open_ or reasons, key=reasons.count))
+    return found
 
 
 def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:

@@ -339,7 +339,8 @@ class Recorded:
         for name in self.x.routers:
             held = [Held(kind, replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]})) for dump in dumps]
             wrong = [one for one in held if not one.fits()]
-            faults = [fault.sentence for fault, _ in single_faults(kind, held)] if wrong else ["right"]
+            right = next(filter(None, (one.by_ties() for one in held)), "right")
+            faults = [fault.sentence for fault, _ in single_faults(kind, held)] if wrong else [right]
             found.append(f"{name}: {' | '.join(faults) or wrong[0].first_number()}")
         return found if len(found) > 1 else []
 

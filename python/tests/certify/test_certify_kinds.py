@@ -413,15 +413,28 @@ def test_counts_shared_over_ranks_but_not_over_steps():
     assert keys(judge(kind, [Dump("one", x, {"loss": loss.detach(), "d_logits": leaf.grad})])) == ["steps_apart"]
 
 
-def test_ties_are_broken_in_any_way():
-    """The first, the last or a random one of tied experts may be chosen. Other experts may not be chosen."""
+def test_ties_are_broken_in_any_usual_way():
+    """The first, the last or torch.topk's of tied experts may be chosen. Other choices change much of the gradient."""
     kind, g = KINDS["load-balancing-olmoe"], generator(0)
     x = Case(logits=(torch.randn(2, 24, 6, generator=g) * 2).round(), top_k=2, coefficient=0.6)
-    for order in (torch.arange(6.0).flip(0), torch.arange(6.0), torch.rand(2, 24, 6, generator=g)):
-        indices = (x.logits + order * 1e-3).topk(x.top_k).indices
-        assert judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices)))]).state == "right"
+    of = lambda scores: judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=scores.topk(x.top_k).indices)))])
+    for order in (torch.arange(6.0).flip(0), torch.arange(6.0), torch.zeros(6)):
+        assert of(x.logits + order * 1e-3).state == "right"
+    with pytest.raises(certify.CannotJudge, match="cannot be told: experts tie.* much of d_logits; give inputs whose"):
+        of(x.logits + torch.rand(2, 24, 6, generator=g) * 1e-3)
+    indices = x.logits.topk(x.top_k).indices
     indices[0] = x.logits[0].topk(x.top_k, largest=False).indices
     assert judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices)))]).state == "unknown"
+
+
+@pytest.mark.parametrize("change", (lambda d: 0 * d, lambda d: -d, lambda d: 3 * d, lambda d: d.roll(1, -1)))
+def test_wrong_gradients_where_all_experts_tie(change):
+    kind, x = KINDS["load-balancing-olmoe"], Case(logits=torch.zeros(1, 64, 8), top_k=2, coefficient=1.0)
+    got = outputs(kind, x)
+    assert judge(kind, [Dump("zero", x, got)]).state == "right"
+    for d_logits in (change(got["d_logits"]), torch.randn(1, 64, 8, generator=generator(0)) * 1e-3):
+        with pytest.raises(certify.CannotJudge, match="cannot be told: experts tie"):
+            judge(kind, [Dump("zero", x, {**got, "d_logits": d_logits})])
 
 
 def test_64_experts_and_8192_tokens_take_less_than_5_seconds():

@@ -388,12 +388,44 @@ def test_one_frozen_router():
     assert not expect_right(model, step_of(model, batches())).others
 
 
-def test_routers_that_are_zero():
+def with_zero_routers(fault=""):
     """Ernie 4.5 in Transformers 5.0 starts with routers of zeros: all experts of all tokens tie."""
-    model = Model()
+    model = Model(fault)
     for layer in model.layers:
         nn.init.zeros_(layer.gate.weight)
+    return model
+
+
+def test_routers_that_are_zero():
+    """The choice among tied experts decides the gradient. A step is right if it chooses like torch.topk."""
+    model = with_zero_routers()
     expect_right(model, step_of(model, batches()))
+    for fault in ("softmax_twice", "detached"):
+        model = with_zero_routers(fault)
+        refused("cannot be told: experts tie", model, step_of(model, batches()))
+
+
+def test_gradients_of_zero_routers_alone():
+    for fault in ("", "softmax_twice"):
+        model = with_zero_routers(fault)
+        step = step_of(model, batches())
+
+        def alone(step=step):
+            step()
+
+        if fault:
+            refused("cannot be told: experts tie", model, alone)
+        else:
+            expect_right(model, alone)
+
+
+def test_a_loss_of_zero_routers_is_wrong():
+    """The lines of the routers do not call the gradients right."""
+    model = with_zero_routers("added_twice")
+    verdict = recorded(model, step_of(model, batches()))
+    assert verdict.state == "unknown" and "must be" in verdict.first["c"]
+    assert all(": cannot be told: experts tie" in line for line in verdict.notes[:LAYERS])
+    assert "the gradients are right" not in verdict.notes[-1]
 
 
 def test_a_router_of_any_class():
