@@ -98,7 +98,7 @@ def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
 
 
 def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]]]:
-    """Prints the verdicts on a dump or a callable, and returns the exit code and the JSON of each."""
+    """Prints the verdicts on a dump or a callable, and returns the exit code of each, and its JSON if it is asked for."""
     try:
         with contextlib.redirect_stdout(sys.stderr if args.json == "-" else sys.stdout):
             verdicts = _verdicts_on(name, args)
@@ -109,7 +109,8 @@ def _said(name: str, args: argparse.Namespace) -> List[Tuple[int, Dict[str, Any]
         lines = details(verdict) if args.details else remedies(verdict) if len(args.callable) == 1 else []
         say(f"{name}: {sentence(verdict)}", *(f"  {line}" for line in lines))
     of_file = {"dump": name} if _is_dump(name) else {}
-    return [(verdict.exit_code, {**as_json(verdict), **of_file}) for verdict in verdicts]
+    # The JSON has what the inputs cannot show, which takes most of the time. It is made only if it is written.
+    return [(verdict.exit_code, {**as_json(verdict), **of_file} if args.json else {}) for verdict in verdicts]
 
 
 def _refused(name: str, error: BaseException) -> str:

@@ -802,6 +802,17 @@ def test_the_command(tmp_path, capsys):
     assert "right as load-balancing-mixtral" in capsys.readouterr().out
 
 
+def test_what_inputs_cannot_show_is_computed_on_demand(monkeypatch, capsys):
+    def never(verdict):
+        raise RuntimeError("it was computed")
+
+    monkeypatch.setattr(certify.Verdict, "untold", property(never))
+    words = ["losses_of_routers:z", "--loss", "z-loss"]
+    assert (
+        command.main(words) == 0 and command.main([*words, "--details"]) == command.main([*words, "--json", "-"]) == 2
+    )
+
+
 def test_without_a_kind_all_that_fit_are_written(capsys):
     assert command.main(["losses_of_routers:one_layer", "--details"]) == 0
     said = capsys.readouterr().out
