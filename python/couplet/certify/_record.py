@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,8 @@ from ..models._families import Config
 from ..models._layers import unwrapped
 from ..models._weights import Weight, follow, is_sharded, shards_of, whole
 from ._import import CannotJudge, raised
-from ._judge import UNIT, Dump, Held, Verdict, is_right, judge, outputs, right_kinds, single_faults
-from ._kind import Case, Kind, Outputs
+from ._judge import TOLERANCE, UNIT, Dump, Held, Verdict, is_right, judge, outputs, right_kinds, single_faults
+from ._kind import FAULTS, Case, Fault, Kind, Outputs
 from ._model_parts import Coefficient, Named, Passes, Setting, State, no_optimizer, routers_of
 from .kinds import kind_of
 
@@ -43,6 +43,8 @@ SCALED = (
     "the gradients are {:.6g} times the right ones, and the loss is not: leave a GradScaler out of the step, and look for a "
     "hook or a function of autograd that scales them"
 )
+# Faults that a single router cannot have: those of layers, of steps, and of the value of the loss.
+OF_ALL_ROUTERS = {"zero", *(row["key"] for row in FAULTS if row["group"] in ("layers", "steps"))}
 UNWRAPPED = "several processes are at work: give record() the model as it is wrapped"
 # The rounding of the whole step may be this share of the expected gradient, or this number of rounding errors.
 SMALL, ROUNDED = 0.02, 32.0
@@ -330,35 +332,53 @@ class Recorded:
             return Verdict(one, "fault", [(one.fault(key), None) for key in ("coefficient_unused", "zero")])
         verdict = judge(one, dumps)
         if verdict.state == "unknown":
-            verdict.notes = [*self.by_router(one, dumps), self.note_on(one, dumps)]
+            lines, is_open = self.by_router(one, dumps)
+            verdict.notes = [*lines, *self.notes_on(one, dumps, is_open)]
         return verdict
 
-    def by_router(self, kind: Kind, dumps: List[Dump]) -> List[str]:
-        """Returns a sentence for each router alone: right, its fault, or the first number that differs."""
-        found = []
+    def by_router(self, kind: Kind, dumps: List[Dump]) -> Tuple[List[str], bool]:
+        """Returns a sentence for each of several routers alone: right, its fault, or the first number that differs.
+        Returns too whether a router, or the only one, is wrong without a known fault."""
+        found, is_open = [], False
         for name in self.x.routers:
             held = [Held(kind, replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]})) for dump in dumps]
             wrong = [one for one in held if not one.fits()]
             right = next(filter(None, (one.by_ties() for one in held)), "right")
-            faults = [fault.sentence for fault, _ in single_faults(kind, held)] if wrong else [right]
+            faults = [fault.sentence for fault in faults_of_one(kind, held)] if wrong else [right]
             found.append(f"{name}: {' | '.join(faults) or wrong[0].first_number()}")
-        return found if len(found) > 1 else []
+            is_open = is_open or not faults
+        return found if len(found) > 1 else [], is_open
 
-    def note_on(self, kind: Kind, dumps: List[Dump]) -> str:
-        """Returns a likely cause of a step that no fault explains."""
+    def notes_on(self, kind: Kind, dumps: List[Dump], is_open: bool) -> List[str]:
+        """Returns a likely cause of a step that no fault explains, if one is known."""
         has_loss = any("loss" in dump.got for dump in dumps)
         if has_loss and is_right(kind, [with_gradients(dump, 1.0, False) for dump in dumps]):
-            return LOSS_ALONE
+            return [LOSS_ALONE]
         if torch.distributed.is_available() and torch.distributed.is_initialized() and not self.is_spread():
-            return UNWRAPPED
+            return [UNWRAPPED]
         times = times_right(kind, dumps[0])
         if has_loss and times and is_right(kind, [with_gradients(dump, 1 / times, True) for dump in dumps]):
-            return SCALED.format(times)
-        return NOT_LINEAR
+            return [SCALED.format(times)]
+        return [NOT_LINEAR] if is_open else []
 
     def fitting(self) -> List[str]:
         """Returns the kinds as which the step is right. Raises CannotJudge if no kind can be judged."""
         return [verdict.kind.name for verdict in right_kinds(self.verdict)]
+
+
+def faults_of_one(kind: Kind, held: Sequence[Held]) -> List[Fault]:
+    """Returns the faults that explain the gradient of a single router. Of faults with equal gradients only the first is
+    returned."""
+    found: List[Fault] = []
+    made: List[Tensor] = []
+    name = next(iter(held[0].dump.got))
+    near = TOLERANCE[held[0].format] * held[0].sizes[name]
+    for fault, value in single_faults(kind, held):
+        d_router = held[0].outputs(held[0].x, fault, value)[name]
+        if fault.key not in OF_ALL_ROUTERS and not any(float((d_router - one).norm()) <= near for one in made):
+            found.append(fault)
+            made.append(d_router)
+    return found
 
 
 def with_gradients(dump: Dump, times: float, has_loss: bool) -> Dump:

@@ -22,7 +22,7 @@ def names(verdict: Verdict) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """Returns the verdict in one line."""
+    """Returns the verdict in one line, and for a step that no fault explains a line for each note."""
     kind, mask = verdict.kind.name, f"; {verdict.mask}" if verdict.mask else ""
     if verdict.state == "right":
         within = f" {verdict.rounding}" if verdict.rounding else ""
@@ -40,7 +40,8 @@ def sentence(verdict: Verdict) -> str:
     good = [name for name in verdict.figures if name not in verdict.first]
     where = f"right on {', '.join(good)}; " if good else ""
     first = "; ".join(f"on {name} {what}" for name, what in list(verdict.first.items())[:3])
-    return "; ".join([f"not right as {kind}, in a way that is not listed: {where}{first}{mask}", *verdict.notes])
+    unlisted = f"not right as {kind}, in a way that is not listed: {where}{first}{mask}"
+    return "\n".join([unlisted, *(f"  {note}" for note in verdict.notes)])
 
 
 def remedies(verdict: Verdict) -> List[str]:
@@ -64,7 +65,7 @@ def as_json(verdict: Verdict) -> Dict[str, Any]:
         "version": VERSION,
         "kind": verdict.kind.name,
         "verdict": verdict.state,
-        "sentence": sentence(verdict),
+        "sentence": sentence(verdict).partition("\n")[0],
         "faults": [
             {"key": one.key, "value": value, "sentence": one.sentence, "remedy": one.remedy}
             for one, value in verdict.faults
