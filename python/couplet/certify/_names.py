@@ -8,12 +8,14 @@ from typing import Dict, Iterable, List, Mapping, Sequence
 # input: the names that its argument has in trainers
 NAMES = {
     "logits": "logits router_logits gate_logits gate_logit expert_logits x",
-    "probs": "probs scores router_probs gate_probs gate_prob routing_probs expert_scores gates",
+    "probs": "probs scores router_probs gate_probs gate_prob routing_probs routing_weights router_scores expert_scores "
+    "gates",
     "tokens_per_expert": "tokens_per_expert expert_load batch_size_per_expert exp_counts load",
     "total_num_tokens": "total_num_tokens num_tokens total_tokens total_bz",
     "routing_map": "routing_map dispatch_mask topk_map",
-    "top_k": "top_k k K topk num_experts_per_tok moe_top_k moe_router_topk moe_k n_activated_experts",
-    "num_experts": "num_experts n_experts n_routed_experts moe_num_experts num_moe_experts n E",
+    "top_k": "top_k k K topk num_experts_per_tok num_experts_per_token moe_topk moe_top_k moe_router_topk moe_k "
+    "n_activated_experts",
+    "num_experts": "num_experts n_experts num_local_experts n_routed_experts moe_num_experts num_moe_experts n E",
     "mask": "mask attention_mask padding_mask key_padding_mask token_mask loss_mask valid_mask non_padding_mask",
     "coefficient": "coefficient weight alpha",  # and each name that COEFFICIENT finds
     "micro_batches": "micro_batches accumulation_steps gradient_accumulation_steps",
@@ -49,6 +51,8 @@ def readings(theirs: str, inputs: Sequence[str]) -> List[str]:
     name = AXES.sub("", theirs)
     listed = [one for one, names in NAMES.items() if {theirs, name} & set(names.split())]
     found = [one for one in inputs if one in listed]
+    if not found and "mask" in inputs and "mask" in name and "pad" in name:
+        return ["mask"]
     is_coefficient = COEFFICIENT.search(name) and "router" not in listed and "coefficient" in inputs
     return found or (["coefficient"] if is_coefficient else [])
 

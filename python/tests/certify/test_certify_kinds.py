@@ -165,6 +165,8 @@ def z_of_kept(logits, keep):
         (lambda logits, padding_mask: z_of_kept(logits, ~padding_mask), "padding_mask is True at padding"),
         (lambda logits, key_padding_mask: z_of_kept(logits, ~key_padding_mask), "key_padding_mask is True at padding"),
         (lambda logits, padding_mask: z_of_kept(logits, padding_mask), "padding_mask is True at tokens that count"),
+        (lambda logits, pad_mask: z_of_kept(logits, ~pad_mask), "pad_mask is True at padding"),
+        (lambda logits, nonpad_mask: z_of_kept(logits, nonpad_mask), "nonpad_mask is True at tokens that count"),
         (lambda logits, mask: z_of_kept(logits, mask), "mask is True at tokens that count"),
         # The mask has numbers, because bools cannot be subtracted.
         (lambda logits, padding_mask: z_of_kept(logits, 1 - padding_mask), "padding_mask is True at padding"),
@@ -234,6 +236,18 @@ def test_only_ties_are_wrong():
     assert "right on layers, micro-batches, padding, many-tokens, dropped; on ties loss is " in certify.sentence(
         verdict
     )
+
+
+def test_names_of_balance_losses():
+    def loss(router_scores, num_local_experts, moe_topk):
+        chosen = torch.zeros_like(router_scores).scatter(1, router_scores.topk(moe_topk).indices, 1.0)
+        return num_local_experts * (chosen.mean(0) / moe_topk * router_scores.mean(0)).sum()
+
+    def other(routing_weights, num_local_experts, num_experts_per_token):
+        return loss(routing_weights, num_local_experts, num_experts_per_token)
+
+    for one in (loss, other):
+        certify.assert_right(one, "load-balancing-olmoe")
 
 
 @pytest.mark.parametrize("factor", (0.01, 1.015, 3.0))
