@@ -2,11 +2,12 @@
 
     python check.py my_module:my_loss load-balancing-mixtral
 
-my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, and
-returns the loss, or the outputs of a rule by name. Values and gradients must equal the file's within 1e-5 of their
-norm. Differences in two kinds of files are reported but not counted: files with an input (mask, micro_batches, kept or,
-for DeepSeek's loss, sequences) that the function has no parameter for, and files in which experts tie. Exit code 0: all
-other files are right; 1: a file is not; 2: the kind or the function does not exist, or no file counts."""
+my_loss(**inputs) is called with the inputs of each right file of the kind, under the names that README.md lists, as far
+as it has parameters for them, and returns the loss, or the outputs of a rule by name. Values and gradients must equal
+the file's within 1e-5 of their norm. Differences in two kinds of files are reported but not counted: files with an input
+(mask, micro_batches, kept or, for DeepSeek's loss, sequences) that the function has no parameter for, and files in which
+experts tie. Exit code 0: all other files are right; 1: a file is not; 2: the kind or the function does not exist, or no
+file counts."""
 
 import importlib
 import inspect
@@ -47,7 +48,9 @@ def split_tensors(tensors):
 
 def outputs_of(function, inputs, outputs):
     """Returns the function's outputs by name, as tensors of the shapes of the file."""
-    got = function(**inputs)
+    parameters = parameters_of(function)
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    got = function(**{name: value for name, value in inputs.items() if takes_all or name in parameters})
     got = dict(got) if isinstance(got, dict) else {next(iter(outputs)): got}
     for name, want in outputs.items():
         if name not in got:

@@ -92,7 +92,7 @@ def test_check_as_a_command(tmp_path):
         (lambda **_: 1.0, "loss differs by"),
         (lambda **_: {}, "raised ValueError: the function returned no loss: return a dict with the keys loss"),
         (lambda **_: (1, 2), "raised"),
-        (lambda logits: 0, "raised TypeError"),
+        (lambda logits, other: 0, "raised TypeError"),
         (lambda **_: 1 / 0, "raised ZeroDivisionError"),
         (lambda logits, **_: logits.detach().sum(), "d_logits differs by 1"),
         (lambda logits, **_: logits.mean(-1), "raised ValueError: loss is"),
@@ -106,11 +106,13 @@ def test_what_a_function_does_not_take_is_no_fault(capsys, tmp_path, monkeypatch
     (tmp_path / "whole.py").write_text(
         "def z(logits, coefficient=1.0, **_):\n"
         "    return coefficient * (logits.logsumexp(-1) ** 2).mean()\n\n"
+        "def plain(logits, coefficient):\n"
+        "    return z(logits, coefficient)\n\n"
         "def wrong(logits, **_):\n"
         "    return 2 * z(logits, **_)\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert check.main(["whole:z", "z-loss"]) == 0
+    assert check.main(["whole:plain", "z-loss"]) == check.main(["whole:z", "z-loss"]) == 0
     said = capsys.readouterr().out
     assert "z-loss.padding.safetensors: does not count: the function has no parameter mask (loss differs by" in said
     assert check.main(["whole:wrong", "z-loss"]) == 1
