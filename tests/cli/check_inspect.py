@@ -350,7 +350,9 @@ def check_sample(work):
     said_of_all = "All rows were read; --sample gives no verdict. Run without --sample for a verdict."
     equal(all_rows["verdict"], said_of_all, "the verdict of a sample of all rows")
     table = good("inspect", folder, "--sample", "99%", "--html", work / "all.html")
-    says(" ".join(table.split()), [said_of_all, "all 150 rows of every gate are read", " +- 0 "], "a sample of all rows")
+    says(
+        " ".join(table.split()), [said_of_all, "all 150 rows of every gate are read", " +- 0 "], "a sample of all rows"
+    )
     says((work / "all.html").read_text(), [said_of_all], "the page of all rows")
     table = good("inspect", folder, other, "--sample", "20%", "--html", work / "sample.html")
     for words in (

@@ -21,11 +21,13 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from ..report._files import complain, reason, say
-from . import KINDS, CannotJudge, Verdict, _names, as_json, certify, details, judge, kind_of, right_kinds, sentence
+from . import KINDS, CannotJudge, Verdict, _names, as_json, certify, details, judge, sentence
 from ._call import FORMS
 from ._dump import of_kind, read
 from ._import import load, named, raised, signature_of
+from ._judge import right_kinds
 from ._report import page, remedies
+from .kinds import kind_of
 
 NOT_JUDGED = "not judged"
 OF_CALLABLES = ("set", "dtype", "device", "seed", "logits")  # options that are not for dumps
@@ -80,6 +82,7 @@ def _is_coupling(function: Callable[..., Any]) -> bool:
 def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
     """Judges a dump or a callable as the named kind, or, without a name, as all kinds as which it is right."""
     kind: Optional[str] = None
+    judge_as: Callable[[str], Verdict]
     if _is_dump(name):
         for option in OF_CALLABLES:
             if getattr(args, option) is not None:

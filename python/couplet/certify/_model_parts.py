@@ -307,7 +307,7 @@ class State:
         return math.sqrt(sum(float(one.square().sum()) for one in grads))
 
 
-def local(value: Tensor) -> Tensor:
+def local(value: Any) -> Any:
     """Returns the part of the tensor in this process, without its graph."""
     return value.to_local() if is_sharded(value) else value.detach()
 

@@ -31,8 +31,9 @@ OF_M = ("merged", "up_for_gate", "noise_left_out", "squared")  # faults that cha
 
 def norms(x: Case, has: Has) -> Tensor:
     """Returns M of the gates, or of the matrices that a fault uses in their place."""
-    make = lambda: new_norms(x, has)
-    M: Tensor = make() if torch.is_grad_enabled() else x.once(("M", *map(has, OF_M)), make)
+    if torch.is_grad_enabled():
+        return new_norms(x, has)
+    M: Tensor = x.once(("M", *map(has, OF_M)), lambda: new_norms(x, has))
     return M
 
 
