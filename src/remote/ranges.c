@@ -105,7 +105,7 @@ static bool is_full(const cpl_remote *r, const cpl_remote_range *range)
     return r->held && r->held + length_of(range) > CPL_REMOTE_BUFFER;
 }
 
-/* Returns the next range of the plan if it fits into the buffer, or NULL for now. */
+/* Returns the next range of the plan, or NULL if there is none or the buffer has no room for it. */
 static cpl_remote_range *next_planned(cpl_remote *r)
 {
     const cpl_remote_plan *plan = &r->plan;
@@ -114,8 +114,8 @@ static cpl_remote_range *next_planned(cpl_remote *r)
     return &plan->ranges[r->next];
 }
 
-/* Returns the range to fetch next, or NULL for now, and sets its file. First bytes that are wanted
- * come first, the oldest before others, then the next range of the plan. */
+/* Returns the range to fetch next and its file, or NULL if no range is due. First bytes that are
+ * wanted come first, the oldest before others, then the next range of the plan. */
 static cpl_remote_range *next_range(cpl_remote *r, cpl_remote_file **file)
 {
     cpl_remote_range *head = NULL;
