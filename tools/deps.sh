@@ -24,7 +24,8 @@ python='python3 python3-venv'
 package='dpkg-dev gzip libopenmpi-dev libmpich-dev'
 bare='debootstrap lintian'
 
-# A command may have come from elsewhere; a library must be the package, but OpenMP of clang, which each version has its own of.
+# Commands may be installed by other means. Libraries must be installed as packages, except clang's OpenMP: each
+# version of clang has one in a package of its own.
 is_there() {
     case " $commands " in
         *" $1 "*) command -v "$1" > /dev/null && return ;;

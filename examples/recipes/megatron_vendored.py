@@ -17,7 +17,7 @@ import tiny
 import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import finalize_model_grads
-from megatron_on_cpu import layers_of  # yours: [(router, gates)] of the model
+from megatron_on_cpu import layers_of  # put a function here that returns [(router, gates)] of your model
 
 
 def finalize(*args, **kwargs):

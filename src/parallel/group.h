@@ -107,8 +107,8 @@ void cpl_group_close(cpl_group *group);
 void cpl_ranks_free(cpl_ranks *ranks); /* called after all groups of `ranks` are closed */
 
 /* Records the last error, of `status`, as the failure of this process, unless a failure is recorded
- * already. For a rank that cannot take part in the collectives that other ranks call. The other
- * ranks wait until it ends (parallel/alive.h). */
+ * already. A rank calls it that cannot take part in the collectives of other ranks. The other ranks
+ * wait until that rank ends (parallel/alive.h). */
 void cpl_group_fail(cpl_group *group, cpl_status status);
 
 /* Returns the first failure of this process, with its message as the last error: CPL_ERR_IO if a

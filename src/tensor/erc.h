@@ -44,7 +44,7 @@ typedef struct cpl_erc_job {
     double weight; /* factor of the loss in the gradients */
 
     cpl_tensor R;              /* [n,d] */
-    cpl_tensor delta;          /* [n,d], or none for 1 */
+    cpl_tensor delta;          /* [n,d], or a tensor without data: delta is 1 */
     cpl_tensor gate, up, down; /* [j1-j0,D,d], [j1-j0,D,d], [j1-j0,d,D]; F32 or BF16 */
 
     cpl_tensor dR;                /* [n,d] *adds*, or none if not requested */

@@ -129,7 +129,7 @@ static void compare(const job *j, double *ratio, double *cosine, int64_t l, cons
     *cosine = sums[2] / sqrt(sums[0] * sums[1]);
 }
 
-/* Sums the gradient of experts' matrices that no figure compares over the ranks. Does nothing if
+/* Sums over the ranks the gradient of experts' matrices that no figure compares. Does nothing if
  * the activation does not use the matrices. */
 static void sum_over_ranks(const job *j, int64_t l, size_t offset, cpl_tensor erc)
 {

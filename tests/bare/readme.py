@@ -3,9 +3,9 @@
 columns: as root, then as a user without sudo. Prints each line with its seconds and its result.
 
 The root is FOLDER/root (debootstrap, from MIRROR), with git and make and no other package that README does not name.
-PLACEHOLDERS replaces the words in capitals, ADDED and BEFORE are typed besides, SKIPPED has the reason why a line is
-not typed. A line without a rule, a line that fails, and a bar wider than the terminal are faults. Needs root and a
-network for apt."""
+PLACEHOLDERS has replacements of the words in capitals. BEFORE and ADDED have text that is typed before and after a
+line. SKIPPED has the reasons why lines are not typed. A line without a rule, a line that fails, and a bar wider than
+the terminal are faults. Needs root and a network for apt."""
 
 import collections
 import fcntl

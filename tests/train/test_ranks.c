@@ -493,8 +493,8 @@ TEST(every_damaged_file_is_found)
     }
 }
 
-/* Makes four more steps of all ranks. Each step waits for its results, as in one process, and once
- * for each message of tensors, F32 or mixed: buckets, the exchange, the loads and probabilities of
+/* Makes four more steps of all ranks. Each step waits once for its results, as in one process, and
+ * once for each message. Messages are: buckets, the exchange, the loads and probabilities of
  * balance.scope=global, the coupling loss of each layer, and with divided experts its diagonal and
  * violations. */
 TEST(a_message_waits_once)

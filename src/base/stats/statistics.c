@@ -13,7 +13,7 @@ double cpl_correlation_pearson(const double *x, const double *y, int64_t n)
 {
     double mx = 0, my = 0, xx = 0, yy = 0, xy = 0;
     if (n < 2) return (double)NAN;
-    for (int64_t i = 0; i < n; i++) { /* minus x[0]: equal values have a variance of exactly 0 */
+    for (int64_t i = 0; i < n; i++) { /* less x[0], so that equal values have variance 0 */
         mx += (x[i] - x[0]) / (double)n;
         my += (y[i] - y[0]) / (double)n;
     }

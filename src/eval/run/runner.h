@@ -4,7 +4,7 @@
  * Room:   eval/run. Joins questions, a tokenizer and a batch of the model (lm_batch.h).
  * Memory: the tokens of one block of questions. The end of a block depends only on its questions.
  * Ranks:  each round gives one block to each rank. After a round every rank takes the answers of
- *         all ranks. Each block is computed as by one process, to the same bits.
+ *         all ranks. The results have the same bits as in one process.
  * Source: docs/formats.md, "Results of an evaluation", lists the keys of a sample. */
 #ifndef CPL_EVAL_RUN_RUNNER_H
 #define CPL_EVAL_RUN_RUNNER_H

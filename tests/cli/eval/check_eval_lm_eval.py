@@ -80,7 +80,7 @@ def mean_error(values):
 
 
 def check_task(folder, theirs, task):
-    """Values and errors are those of the lines, by the definitions of lm-evaluation-harness."""
+    """Values and standard errors equal those computed from the lines by the formulas of lm-evaluation-harness."""
     result, lines = theirs["results"][task], lines_of(folder, task)
     figures = {key for key in result if "," in key and "_stderr," not in key}
     check(figures == {f"{m},{line['filter']}" for line in lines for m in line["metrics"]}, f"{task}: {figures}")
@@ -297,7 +297,7 @@ def check_inloop(folder, data):
 
 
 def check_olmes(folder, data):
-    """Both forms are exported, and no better form of the two. The mean over subjects is plain."""
+    """Both forms are exported. The better of the two is not exported as a third task. The mean over subjects is plain."""
     own, theirs = both(
         folder / "olmes", "--tasks", "winogrande,mmlu", "--profile", "olmes", "--data", data, "--limit", 2
     )

@@ -12,7 +12,7 @@ def orthogonal_loss(weight, moe_orthogonal_loss_lambda):
 
 
 def orthogonal_loss_of_columns(gate_weight, moe_orthogonal_loss_lambda):
-    """The norm is taken over the wrong axis, that of a weight [d, n]."""
+    """The norm is taken over axis 0, which would be right for a weight [d, n]."""
     wnorm = gate_weight.norm(dim=0)
     weight = gate_weight / torch.maximum(wnorm, torch.full_like(wnorm, 1e-12)).unsqueeze(0)
     difference = weight @ weight.transpose(0, 1) - torch.eye(weight.shape[0], dtype=weight.dtype)
