@@ -54,7 +54,7 @@ class GroupedLinear(torch.nn.Module):
         for i in range(num_gemms):
             weight = torch.nn.Parameter(torch.empty(output_size, input_size))
             init_method(weight)
-            weight.allreduce = False  # an expert's weight: other processes have others
+            weight.allreduce = False  # an expert's weight differs between processes
             self.register_parameter(f"weight{i}", weight)
 
     def forward(self, x, m_splits):

@@ -4,9 +4,9 @@
     torchrun --nproc-per-node 2 examples/recipes/megatron_vendored.py sequential
     torchrun --nproc-per-node 2 examples/recipes/megatron_vendored.py te
 
-add_gradients is called at the end of finalize_model_grads, when gradients are summed and divided, and not yet clipped.
-It adds to main_grad. The number of the step is the number of the iteration, which the checkpoint has. The argument is
-as in megatron_core.py. tiny.py, which checks the gradients, needs the package couplet."""
+add_gradients is called at the end of finalize_model_grads: gradients are summed and divided, and clipping follows. It
+adds to main_grad. The number of the step is the iteration that the checkpoint stores. The argument is as in
+megatron_core.py. tiny.py, which checks the gradients, needs the package couplet."""
 
 import itertools
 import sys

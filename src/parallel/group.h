@@ -63,10 +63,10 @@ typedef struct cpl_ranks {
     void (*begins_anew)(void *ctx);
     void (*late)(void *ctx, char names[CPL_ALIVE_NAMES]);
     void *ctx;
-    double limit, patience; /* limit of a wait in seconds, as set and with the addition; 0: no
-                               limit */
-    const char *where;      /* "in a step", for the error message */
-    void *scratch;          /* memory of the sums; grows to the largest, freed by cpl_ranks_free */
+    double limit;      /* limit of a wait in seconds, as set; 0: no limit */
+    double patience;   /* `limit` with the addition for the current operation; 0: no limit */
+    const char *where; /* "in a step", for the error message */
+    void *scratch;     /* memory of the sums; grows to the largest, freed by cpl_ranks_free */
     size_t scratch_bytes;
 } cpl_ranks;
 

@@ -13,7 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cpl_curl_table table;
 static char fault[512]; /* the reason why the table is missing, or "" */
 
-/* Sets the pointer at `to`. A pointer to data is copied as one to a function, as POSIX has it. */
+/* Sets the function pointer at `to` to the symbol `name`. POSIX allows the copy from void *. */
 static void find(void *library, const char *name, void *to)
 {
     void *symbol = dlsym(library, name);

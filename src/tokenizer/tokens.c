@@ -378,8 +378,8 @@ cpl_status cpl_tokenizer_check_words(const cpl_tokenizer *t, const char *path)
         status = cpl_merge_word(&t->merges, &scratch, word, token->length, ids, &count);
         if (status == CPL_OK && (count != 1 || ids[0] != id))
             status = CPL_FAIL(CPL_ERR_INPUT,
-                              "%s: model.ignore_merges true is not supported where it matters: no "
-                              "merges make the token \"%.*s\"",
+                              "%s: model.ignore_merges true is supported only if merges make every "
+                              "token: no merges make the token \"%.*s\"",
                               path, token->length < 100 ? (int)token->length : 100, word);
     }
     cpl_merge_scratch_free(&scratch);

@@ -43,7 +43,7 @@ QUOTED = (
     (r"couplet\.|backward\(\)|^import |^from |^(erc|loss|model) ", "Python: python/tests/test_docs.py"),
     (r"^\.\.\.|  |^page: |^Side by side|\(\d\)", "output: tests/cli/check_demo.py"),
 )
-# Replacements within a line, in this order. N is a number of its own. Verbs read a run of the demonstration.
+# Replacements within a line, in this order. Each N becomes a different number. Verbs read a run of the demonstration.
 PLACEHOLDERS = (
     (r"\[(\w+)? ?\.\.\.\]|(?<= \w\w\w) \.\.\.|(?<=FILE)\.\.\.", ""),
     (r"[][]", ""),
@@ -155,7 +155,7 @@ def on_terminal(root, text, user):
     return sent.decode(errors="replace").replace("\r\n", "\n")
 
 
-# Lines that only root can run, a sentence of README after the demonstration. Debian's own matplotlib is too old.
+# Lines that only root can run. README gives them after the demonstration. Debian's own matplotlib is too old.
 AS_ROOT = (
     "apt-get -q -y --no-install-recommends install openmpi-bin libopenmpi-dev python3-venv > /tmp/apt.log 2>&1\n"
     "python3 -m venv /opt/env && /opt/env/bin/pip install -q matplotlib > /tmp/pip.log 2>&1\n"

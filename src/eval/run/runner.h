@@ -34,12 +34,12 @@ typedef struct cpl_eval_runner_callbacks {
     void *ctx;
 } cpl_eval_runner_callbacks;
 
-/* Runs `n` questions of any kind, and calls `take` for each: for ranked questions block by block in
- * their order, for a generated text as soon as it is finished. With a group the call is collective:
- * all ranks give the same questions, and each rank takes all of them, after their round. The batch
- * must have been made for cpl_eval_runner_window tokens. CPL_ERR_INPUT, with the name of the
- * question, for a continuation longer than the window, a question longer than the window if its
- * form forbids that, and a generation that leaves no room for the prompt. */
+/* Runs `n` questions of any kind, and calls `take` for each question. Ranked questions are taken in
+ * their order, after each block. A generated text is taken as soon as it is finished. With a group
+ * the call is collective: all ranks give the same questions, and each rank takes all questions of a
+ * round at its end. The batch must have been made for cpl_eval_runner_window tokens. CPL_ERR_INPUT,
+ * with the name of the question, for a continuation longer than the window, a question longer than
+ * the window if its form forbids that, and a generation that leaves no room for the prompt. */
 CPL_NODISCARD cpl_status cpl_eval_runner_run(const cpl_eval_runner *a,
                                              const cpl_question *questions, int64_t n,
                                              const cpl_eval_runner_callbacks *callbacks);

@@ -220,9 +220,9 @@ cpl_status cpl_backend_fits(cpl_backend *be, double needs, const char *what)
     be->room(be, &there, &all);
     CPL_TRY(cpl_backend_status(be));
     if (!(needs > there)) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s on %s, of whose %s %s are free",
+    return CPL_FAIL(CPL_ERR_MEMORY, "not enough memory: %s needs %s on %s, and %s of %s are free",
                     what, cpl_text_bytes(words[0], needs), be->device,
-                    cpl_text_bytes(words[1], all), cpl_text_bytes(words[2], there));
+                    cpl_text_bytes(words[1], there), cpl_text_bytes(words[2], all));
 }
 
 cpl_status cpl_backend_status(const cpl_backend *be)

@@ -55,7 +55,7 @@ def check_refusals(folder):
     words = [folder / "c.yaml", *sets(*SHAPE, "compute.dtype=f32", "model.vocab_size=384", "train.micro_batch=8")]
     eight, two = (needs_of(in_json("plan", *words, *sets(f"train.micro_batch={n}"))) for n in (8, 2))
     run = folder / "refused"
-    parts = ["not enough memory: training with these settings needs", "on cuda:0 host, of whose", "are free"]
+    parts = ["not enough memory: training with these settings needs", "on cuda:0 host, and", "are free"]
     bad(1, [*parts, "; train.micro_batch=2 fits"], "train", *words, "--out", run, **of(folder, two + 1024))
     less = "; less take: a smaller train.micro_batch, train.recompute=norms, compute.dtype=bf16"
     bad(1, [*parts, less], "train", *words, "--out", run, **of(folder, two // 2))
@@ -78,7 +78,7 @@ def check_reading(folder):
         (("generate", run, "--prompt", "a"), "this model"),
         (("eval", run, "--text", text), "reading text"),
     ):
-        parts = ["not enough memory: " + what, "on cuda:0 host, of whose"]
+        parts = ["not enough memory: " + what, "on cuda:0 host, and"]
         bad(1, parts, *words, *sets("compute.device=cuda"), **of(folder, 65536))
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_eval_lm_eval.py COUPLET: couplet.export lm-eval: compares every member of the results file and every line of
-the samples files with the program's JSON, and with the formulas of lm-evaluation-harness. Checks which names are those
-of lm-evaluation-harness, and refusals."""
+"""check_eval_lm_eval.py COUPLET: compares the files that couplet.export lm-eval writes with the program's JSON and with
+the formulas of lm-evaluation-harness: every member of the results file and every line of the samples files. Checks the
+names that lm-evaluation-harness uses, and refusals."""
 
 import datetime
 import hashlib
@@ -180,7 +180,7 @@ def check_lines(folder, task, samples):
 
 
 def check_subjects(folder, own, theirs, group, prefix):
-    """A task with subjects: its group has our figures, and every subject has its questions."""
+    """Checks a task with subjects: its group has our figures, and every subject has its questions."""
     result = own["results"][group]
     for key, value in result["metrics"].items():
         if not key.endswith(("_stderr", "_macro", "_micro")):
@@ -218,7 +218,7 @@ def check_run(theirs, data):
 
 
 def check_harness(folder, data):
-    """Profile harness: the names of tasks, groups, metrics and filters are lm-eval's if the figures are."""
+    """Checks profile harness: tasks, groups, metrics and filters have lm-eval's names if the figures are lm-eval's."""
     words = (
         "--tasks arc_challenge,gsm8k,math,triviaqa,winogrande,agieval,mmlu,bbh,mmlu_pro --profile harness "
         f"--data {data} --limit 2 --max-gen-toks 4"
@@ -267,7 +267,7 @@ def check_harness(folder, data):
 
 
 def check_inloop(folder, data):
-    """Other profiles are in the names. With several prompts a question errors are absent. Group means are ours."""
+    """Checks profile inloop: names contain it. Errors are absent if a question has several prompts."""
     own, theirs = both(
         folder / "inloop", "--tasks", "mmlu", "--profile", "inloop", "--variant", "test", "--data", data, "--limit", 2
     )

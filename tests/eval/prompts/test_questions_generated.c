@@ -118,7 +118,7 @@ TEST(test_gsm8k)
     end(&a);
 }
 
-/* Hubs' copies are lines of objects with names in small letters, published or the hub's. */
+/* The copies on hubs are JSON Lines. Their member names are the published ones or the hub's own. */
 TEST(test_triviaqa_lines)
 {
     static const char *const names[][4] = {

@@ -75,7 +75,7 @@ static void memory_of_the_device(void **state)
     assert_ok(cpl_backend_fits(&cuda, 1048576, "this"));
     assert_fails(
         CPL_ERR_MEMORY,
-        "not enough memory: this needs 1.0 MiB on cuda:0 host, of whose 1.0 MiB 1.0 MiB are free",
+        "not enough memory: this needs 1.0 MiB on cuda:0 host, and 1.0 MiB of 1.0 MiB are free",
         cpl_backend_fits(&cuda, 1048577, "this"));
     assert_ok(cpl_tensor_reserve(&x, &cuda, CPL_F32, 131072));
     cuda.room(&cuda, &there, &all);
