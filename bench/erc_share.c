@@ -44,7 +44,18 @@ typedef struct loss {
     bench_step *s;
     float alpha;
     int repeats;
+    double active[2]; /* share of pairs whose hinge at the row's, column's diagonal is active */
 } loss;
+
+/* Returns the share of pairs whose hinge at the row's (0) or column's (1) diagonal is active. */
+static double active(const bench_step *s, int which)
+{
+    const cpl_tensor counts = cpl_tensor_at(s->step.violations, which);
+    const double n          = (double)cpl_tensor_count(counts);
+    double sum              = 0;
+    for (int64_t i = 0; i < cpl_tensor_count(counts); i++) sum += cpl_i32(counts)[i];
+    return sum / (n * (n - 1));
+}
 
 static void run_loss(void *context)
 {
@@ -67,16 +78,7 @@ static void run_loss(void *context)
                      l->alpha, 1, s->be.compute, &noise, NULL);
     }
     bench_ok(s->be.ops->sync(&s->be));
-}
-
-/* Returns the share of pairs whose hinge at the row's (0) or column's (1) diagonal is active. */
-static double active(const bench_step *s, int which)
-{
-    const cpl_tensor counts = cpl_tensor_at(s->step.violations, which);
-    const double n          = (double)cpl_tensor_count(counts);
-    double sum              = 0;
-    for (int64_t i = 0; i < cpl_tensor_count(counts); i++) sum += cpl_i32(counts)[i];
-    return sum / (n * (n - 1));
+    for (int which = 0; which < 2; which++) l->active[which] = active(s, which);
 }
 
 static void share(const char *what, const bench_run *run, const bench_run *one_layer, double tokens,
@@ -89,8 +91,8 @@ static void share(const char *what, const bench_run *run, const bench_run *one_l
            spread      = bench_quantile(&ratios, 0.75) - bench_quantile(&ratios, 0.25);
     printf("%-28s %8.1f ms (%5.1f %% of rows, %5.1f %% of columns active), %.4f %% +- %.4f of the "
            "layer's time, predicted %.4f %%, ratio %.2f\n",
-           what, 1e3 * bench_median(&run->times) / l->repeats, 100 * active(l->s, 0),
-           100 * active(l->s, 1), 100 * measured, 50 * scale * spread, 100 * predicted,
+           what, 1e3 * bench_median(&run->times) / l->repeats, 100 * l->active[0],
+           100 * l->active[1], 100 * measured, 50 * scale * spread, 100 * predicted,
            measured / predicted);
 }
 
@@ -107,8 +109,8 @@ static void compare(int rounds, int64_t tokens)
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1),
                                     bench_plain_matrix(&s.be, CPL_F32, tokens, 1)};
-    loss all                     = {&s, 1e-3f, REPEATS_ALL};
-    loss none                    = {&s, 100, REPEATS_NONE};
+    loss all                     = {&s, 1e-3f, REPEATS_ALL, {0, 0}};
+    loss none                    = {&s, 100, REPEATS_NONE, {0, 0}};
     bench_run runs[N_RUNS]       = {[LAYER] = {run_layer, &l, {0, {0}}},
                                     [ALL]   = {run_loss, &all, {0, {0}}},
                                     [NONE]  = {run_loss, &none, {0, {0}}}};
