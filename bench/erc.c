@@ -3,10 +3,11 @@
  * usage:   bench_erc [pairs]
  * Names:   n experts, d model width, D expert width of the paper's models with D = 768.
  * Limit:   the product of [n,d] by [n D,d]^T in oneDNN in its fastest form here: one call, n calls
- *          in sequence, or n calls spread over the threads. A backward pass counts as two.
- * Loads:   every hinge active (alpha near 0), about one pair in a hundred, none (experts turned
- *          towards their own router row). "none : forward" is the time of forward and backward
- *          over that of the forward pass alone. */
+ *          in sequence, or n calls spread over the threads. A backward pass counts as two products.
+ * Loads:   every hinge active (alpha near 0), about one hinge in a hundred, none (experts turned
+ *          towards their own router row). For each load the line "forward+backward : forward" has
+ *          the median time of forward and backward divided by the median time of the forward
+ *          pass. */
 #include "bench.h"
 #include "couplet.h"
 
@@ -20,7 +21,7 @@ typedef struct problem {
     const void *gate[MOST_EXPERTS];
     float *grad[MOST_EXPERTS];
     cpl_erc erc, forward;
-    int form; /* of the limit */
+    int form; /* form of the plain product, an index in choose_limit's `forms` */
 } problem;
 
 static void *room(size_t bytes)
@@ -76,7 +77,8 @@ static void nothing(void *context)
 
 static void choose_limit(problem *p)
 {
-    static const char *const forms[] = {"one call", "a call an expert", "experts over threads"};
+    static const char *const forms[] = {"one call", "one call per expert",
+                                        "experts spread over threads"};
     double best                      = 0;
     int chosen                       = 0;
     for (p->form = 0; p->form < 3; p->form++) {
@@ -166,7 +168,7 @@ static void take_scratch(cpl_erc *erc)
     erc->scratch = room(erc->scratch_bytes);
 }
 
-/* Returns the alpha above which one hinge in a hundred is active. */
+/* Returns the alpha at which one hinge in a hundred is active. */
 static double hundredth_alpha(problem *p)
 {
     const int64_t n = p->n;

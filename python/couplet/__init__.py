@@ -11,7 +11,7 @@
     python -m couplet.export lm-eval RESULTS.json
 
 Importing the package registers its operator with PyTorch. couplet.plot, couplet.compare and couplet.export do not need
-PyTorch; without it the first use of another name raises ImportError.
+PyTorch. Without PyTorch, the first use of any other public name except `__version__` raises ImportError.
 See docs/pytorch.md of the project."""
 
 import os
@@ -22,7 +22,7 @@ if sys.version_info < (3, 10):  # must precede the first line that an older Pyth
         (sys.executable,) + sys.version_info[:2]
     )
     if sys.argv[:1] == ["-m"]:
-        sys.exit(_sentence + "; the variable COUPLET_PYTHON of couplet compare names another interpreter")
+        sys.exit(_sentence + "; for couplet compare, set the environment variable COUPLET_PYTHON to a newer Python")
     raise ImportError(_sentence)
 if sys.version_info < (3, 11) and sys.argv[:1] == ["-m"] and os.environ.get("PYTHONSAFEPATH"):
     del sys.path[0]  # the current folder, as Python 3.11 does
@@ -102,7 +102,8 @@ def __dir__() -> "list[str]":
     return sorted({*globals(), *__all__})
 
 
-# The module that `python -m` starts, while Python still looks for that module. The listed modules need no PyTorch.
+# The name of the module that `python -m` starts, or "". While Python looks for the module, sys.argv[0] is "-m". The
+# modules listed below do not need PyTorch.
 _started = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[:1] == ["-m"] else ""
 if _started not in ("couplet.compare", "couplet.export", "couplet.plot"):
     try:  # registers torch.ops.couplet, as a program that loads an exported graph expects

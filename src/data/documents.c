@@ -292,7 +292,8 @@ static cpl_status read_plain(cpl_documents *d, const found *f, cpl_document *doc
     return CPL_OK;
 }
 
-/* Returns whether Python's str has c as white space: Unicode's property and 1C to 1F. */
+/* Returns whether Python's str.strip treats c as white space: c has Unicode's property White_Space,
+ * or is 1C to 1F. */
 static bool is_python_space(uint32_t c)
 {
     return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||

@@ -150,13 +150,15 @@ static cpl_status check_settings(const cpl_generator *g, int64_t n_prompt,
 {
     if (n_prompt < 1) return CPL_FAIL(CPL_ERR_INPUT, "the prompt has no token to begin with");
     if (!(s->temperature >= 0) || isinf(s->temperature))
-        return CPL_FAIL(CPL_ERR_USAGE, "a temperature of %g is not 0 or more",
+        return CPL_FAIL(CPL_ERR_USAGE, "the temperature is %g, but it must be finite and 0 or more",
                         (double)s->temperature);
     if (!(s->top_p > 0) || s->top_p > 1)
-        return CPL_FAIL(CPL_ERR_USAGE, "a top-p of %g is not above 0 and at most 1",
+        return CPL_FAIL(CPL_ERR_USAGE, "top-p is %g, but it must be above 0 and at most 1",
                         (double)s->top_p);
     if (s->max_tokens >= 0 && s->max_tokens <= g->capacity - n_prompt) return CPL_OK;
-    return CPL_FAIL(CPL_ERR_INPUT, "%lld tokens of prompt and %lld new ones do not fit into %lld",
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%lld tokens of the prompt and %lld new tokens do not fit into a context of "
+                    "%lld tokens",
                     (long long)n_prompt, (long long)s->max_tokens, (long long)g->capacity);
 }
 

@@ -31,9 +31,10 @@ cpl_status cpl_tensor_no_memory(cpl_backend *be, size_t bytes, const char *what)
     CPL_TRY(be->ops->sync(be)); /* returns the failure of a device that has failed */
     if (!be->room) return CPL_FAIL(CPL_ERR_MEMORY, "out of memory: %.1f MiB for %s", needs, what);
     be->room(be, &there, &all);
-    return CPL_FAIL(CPL_ERR_MEMORY,
-                    "out of memory on %s: %.1f MiB for %s, and of its %s %s are free", be->device,
-                    needs, what, cpl_text_bytes(had[0], all), cpl_text_bytes(had[1], there));
+    return CPL_FAIL(
+        CPL_ERR_MEMORY,
+        "out of memory on %s: %.1f MiB are needed for %s, and %s of the device's %s are free",
+        be->device, needs, what, cpl_text_bytes(had[0], there), cpl_text_bytes(had[1], all));
 }
 
 cpl_status cpl_tensor_arena_init(cpl_tensor_arena *arena, cpl_backend *be,

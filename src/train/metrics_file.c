@@ -1,8 +1,8 @@
 /* metrics_file.c - cuts metrics.jsonl to the lines up to a step; see metrics.h.
  *
- * The first of two passes classifies every line by a letter, which determines the damaged lines
- * before lines that stay. The second pass, made only if lines are removed, copies the lines that
- * stay to a new file. */
+ * The first of two passes marks every line with a letter. Only then is it known which damaged lines
+ * come before a line that stays. The second pass copies the lines that stay to a new file. It runs
+ * only if lines are removed, or if the last line has no line end. */
 #include "train/metrics.h"
 
 #include <errno.h>
@@ -130,9 +130,9 @@ static void warn(const cut *c, int64_t lines, const cpl_log *log)
     int64_t damaged = count(c, DAMAGED_STAYS);
     if (damaged)
         cpl_log_warn(
-            log, "%s: line %lld is damaged (%lld line%s in all); what is there stays as it is",
-            c->path, (long long)(strchr(c->verdicts.bytes, DAMAGED_STAYS) - c->verdicts.bytes) + 1,
-            (long long)damaged, damaged == 1 ? "" : "s");
+            log, "%s: has %lld damaged line%s, first at line %lld; damaged lines stay unchanged",
+            c->path, (long long)damaged, damaged == 1 ? "" : "s",
+            (long long)(strchr(c->verdicts.bytes, DAMAGED_STAYS) - c->verdicts.bytes) + 1);
     if (lines < c->expected)
         cpl_log_warn(log,
                      "%s: %lld of the %lld lines up to step %lld are there, the others are lost",

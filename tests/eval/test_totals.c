@@ -24,8 +24,8 @@ static cpl_string_list split(cpl_pool *pool, const char *words)
 
 /* ---- metrics ---- */
 
-/* Returns the plain names among the reference's metrics, the headline first. math_verify is another
- * program's. */
+/* Returns a profile with the names of the reference's metrics, without errors, aggregates and
+ * filters, the headline first. math_verify is left out, because Couplet does not compute it. */
 static cpl_profile profile_of(cpl_pool *pool, json_t *result, const json_t *settings)
 {
     const char *headline = json_string_value(json_object_get(settings, "headline"));
@@ -72,7 +72,7 @@ static void add_losses(json_t *sample, const char *headline)
     assert_ok(cpl_score_find(&score, headline));
     json_object_set_new(sample, "soft",
                         json_pack("{s:f}", headline, cpl_score_soft(score, facts, n, &gold, 1)));
-    for (size_t i = 0; i < 3; i++) { /* the reference has both, but not for every task */
+    for (size_t i = 0; i < 3; i++) { /* the reference has these scores, but not for every task */
         const char *const name = ((const char *const[]){"acc", "len_norm", "len_norm_v2"})[i];
         json_t *correct        = json_object_get(sample, "correct");
         if (json_object_get(correct, name)) continue;
@@ -86,7 +86,7 @@ static bool is_of_another(const char *key)
     return strncmp(key, "math_verify", 11) == 0;
 }
 
-/* Checks that every number of the reference equals one of ours. */
+/* Checks that every number of the reference except math_verify equals our number of that name. */
 static void check_numbers(const char *file, const char *where, json_t *got, json_t *want)
 {
     const char *key;
@@ -198,7 +198,7 @@ TEST(subjects_and_groups)
     assert_near(at(r, "metrics", NULL, "acc"), 0.5, 0);
     assert_near(at(r, "metrics", NULL, "acc_macro"), (0 + 0.5 + 1) / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "soft"), 1.75 / 4, 1e-15);
-    /* only one subject has two: variance 1/2 */
+    /* only subject b has two questions, with variance 1/2 */
     assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(0.5 / 4), 1e-15);
     assert_near(at(r, "subjects", "b", "acc_stderr"), sqrt(0.25 / 1), 1e-15);
     assert_null(
@@ -238,7 +238,8 @@ TEST(repeated_questions)
     assert_near(at(r, "metrics", NULL, "acc_macro"), 0.5, 1e-15);
     assert_near(at(r, "subjects", "a", "n"), 6, 0);
     assert_near(at(r, "subjects", "a", "acc"), 1.0 / 3, 1e-15);
-    /* means 2/3 and 0: deviation (2/3) / sqrt 2; of b 1/3 and 1: an equal deviation */
+    /* The questions of a have means 2/3 and 0, with deviation (2/3) / sqrt 2. The questions of b
+     * have means 1/3 and 1, with the same deviation. */
     assert_near(at(r, "subjects", "a", "acc_stderr"), 1.0 / 3, 1e-15);
     assert_near(at(r, "subjects", "b", "acc_stderr"), 1.0 / 3, 1e-15);
     assert_near(at(r, "metrics", NULL, "acc_stderr"), sqrt(2.0 / 9 / 4), 1e-15);
@@ -282,7 +283,7 @@ TEST(further_answers)
     assert_near(at(r, "metrics", NULL, "robust"), 1, 0);
     assert_near(at(r, "metrics", NULL, "exact_match"), 0, 0);
     json_decref(r);
-    /* filters, some subjects ranked and some not */
+    /* the answers are filters of one metric */
     assert_ok(add(&r, "exact_match", NULL, CPL_OF_QUESTIONS,
                   "[{\"id\": 0, \"text\": \"\", \"correct\": {\"a\": 0, \"b\": 1}}, {\"id\": 1, "
                   "\"text\": \"\", \"correct\": {\"a\": 1, \"b\": 1}}]"));

@@ -135,7 +135,7 @@ TEST(test_fuzz)
     cpl_text_free(&file);
 }
 
-/* The n-th of our allocations fails: a sentence comes back, and no memory leaks. */
+/* If the n-th call of cpl_alloc fails, the parser returns CPL_ERR_MEMORY, and no memory leaks. */
 TEST(test_memory)
 {
     for (int64_t n = 1;; n++) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""check_records.py: experiments/tools/records.py: packed files come back byte for byte, equal records give equal packs,
-a folder counts in place of a packed run, and a pack whose files differ from its list is refused."""
+"""check_records.py: tests experiments/tools/records.py. Packed files come back byte for byte. Equal records give equal
+packs. A folder counts in place of a packed run. A pack whose files differ from its list is refused."""
 
 import io
 import pathlib

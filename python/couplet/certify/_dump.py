@@ -1,8 +1,9 @@
 """Reads dump files: the inputs and outputs of an implementation that is not in Python (docs/certify.md).
 
-A dump is a safetensors file. Its tensors are the inputs of the kind by their names (`logits` [L,T,n] or, for one layer,
-[T,n]; numbers as scalars), the outputs (`loss`, or the outputs of a rule), and `d_NAME` for the gradient of an input.
-An absent gradient counts as zero. The metadata may have `couplet_dump`, the version of this format, and `kind`."""
+A dump is a safetensors file. Its tensors are the inputs of one kind of loss (_kind.py) under their names (`logits`
+[L,T,n] or, for one layer, [T,n]; numbers as scalars), the outputs (`loss`, or the outputs of a rule), and `d_NAME` for
+the gradient of an input. An absent gradient counts as zero. The metadata may have `couplet_dump`, the version of this
+format, and `kind`."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ NUMBERS = (*WHOLE, "coefficient", "scale", "rate", "alpha", "layers")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 NOT_FLOATS = ("mask", "kept", "indices", "counts")
 LIKE = {"bias_after": "bias", "weights": "logits", "scores": "d_scores"}  # outputs of rules: shaped as these inputs
-GIVEN = ("d_weights", "d_scores")  # the gradients that the outputs of a rule get
-# The coupling loss has the names of the paper in a file.
+GIVEN = ("d_weights", "d_scores")  # inputs: the incoming gradients of the outputs of a rule
+# In a dump file, the tensors of the coupling loss have the paper's names.
 PAPER = {"R": "router", "W_g": "w_gate", "W_p": "w_up", "weight": "coefficient"}
 PAPER.update({"dR": "d_router", "dW_g": "d_w_gate", "dW_p": "d_w_up"})
 AXES = {
@@ -57,8 +58,8 @@ def number(name: str, value: Any) -> Union[int, float]:
 
 
 def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
-    """Returns the tensors and the metadata of a file. The file is read once, and has at most a quarter of the available
-    memory: judging takes up to four times as much."""
+    """Returns the tensors and the metadata of a file. The file is read once. A file larger than a quarter of the
+    available memory is refused, because judging takes up to four times the size of the file."""
     try:
         import safetensors.torch
     except ImportError:
@@ -73,7 +74,7 @@ def tensors_in(path: pathlib.Path) -> Tuple[Dict[str, Tensor], Dict[str, str]]:
     except MemoryError:
         raise
     except Exception as error:  # safetensors has its own exception, and passes on others.
-        raise CannotJudge(f"it is no whole safetensors file: {(str(error).splitlines() or [''])[0]}") from None
+        raise CannotJudge(f"it is not a complete safetensors file: {(str(error).splitlines() or [''])[0]}") from None
     for word in (*tensors, *metadata, *metadata.values()):
         if not word.isprintable():
             raise CannotJudge(f"it has a name with a control character: {word[:40]!a}")
@@ -97,7 +98,7 @@ def check(name: str, value: Tensor) -> None:
     if name in ("mask", "kept") and not bool(((value == 0) | (value == 1)).all()):
         raise CannotJudge(f"{name} holds other numbers than 0 and 1")
     if name == "counts" and not bool(((value >= 0) & (value == value.round())).all()):
-        raise CannotJudge("counts holds other numbers than whole ones from 0")
+        raise CannotJudge("counts must hold only whole numbers of 0 or more")
     if name == "mask" and not bool(value.any()):
         raise CannotJudge("mask leaves no token")
 
@@ -158,7 +159,7 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
         is_output = name in results or name.startswith("d_") and name[2:] in known and name not in GIVEN
         if not is_output and name not in known:
             all_ = ", ".join(sorted(known | results))
-            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss: {all_}")
+            raise CannotJudge(f"{name[:40]} is neither an input nor an output of a loss; the names are {all_}")
         check(name, value)
         if is_output:
             got[name] = value.reshape(()) if name == "loss" else value
@@ -168,7 +169,8 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
 
 
 def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
-    """Returns a dump whose tensors have an axis of layers, also where there is one layer."""
+    """Returns a dump in which `logits`, `indices`, `kept` and `router` have an axis of layers, also if the dump has one
+    layer. A dump with `w_gate`, `d_weights` or `d_scores` has no axis of layers."""
     for key, value in values.items():
         if key in ("mask", "kept"):
             values[key] = value.bool()
@@ -180,9 +182,9 @@ def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
                 got[f"d_{key}"] = got[f"d_{key}"].unsqueeze(0)
     for key in (name[2:] for name in got if name.startswith("d_")):
         if key not in values:
-            raise CannotJudge(f"d_{key} is there, {key} is not")
+            raise CannotJudge(f"the dump has d_{key}, but no {key}: add {key}")
         if key in NUMBERS:
-            raise CannotJudge(f"d_{key} is there: {key} is a number, which has no gradient here")
+            raise CannotJudge(f"leave d_{key} out of the dump: {key} is a number, whose gradient is not checked")
     check_sizes(values, got)
     return Dump(name, Case(**values), got)
 

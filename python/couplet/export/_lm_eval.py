@@ -1,6 +1,7 @@
 """Results of `couplet eval --json` in the form of lm-evaluation-harness 0.4: docs/formats.md, "Results in the form of
-lm-evaluation-harness". A task has questions: it has no subjects, or it is one subject. A task with subjects is a group.
-Groups are computed from their tasks, as api/group.py and api/metrics.py of 0.4.13 do."""
+lm-evaluation-harness". A task of the harness is a benchmark without subjects, or one subject of a benchmark. A
+benchmark with subjects is a group of tasks. Groups are computed from their tasks, as api/group.py and api/metrics.py of
+0.4.13 do."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ class Task:
         return str(self.result["reported"][0])
 
     def error(self, totals: Json, name: str) -> Any:
-        """Returns the error of a metric; "N/A" where a question counts once for several prompts."""
+        """Returns the standard error of a metric. The error is "N/A" if the totals lack it, or if each question was
+        evaluated with several prompts, because the totals count such a question once."""
         return "N/A" if "shots" in self.result else totals.get(name, "N/A")
 
 
@@ -100,7 +102,8 @@ def profile_of(result: Json) -> str:
 
 
 def name_of(result: Json, group: Optional[str] = None) -> str:
-    """Returns the name of the task, or of a group of its subjects. Names of other profiles end with the profile."""
+    """Returns the name of a benchmark, or of a group of its subjects. Under every profile or variant except `harness`,
+    the name ends with the profile."""
     theirs = profile_of(result) == THEIRS
     whole = [one["name"] for one in result["group_list"] if not one["subjects"]]
     name = group or (whole[0] if theirs and whole else result["task"])
@@ -185,7 +188,9 @@ def value_of(task: Task, metric: Metric, sample: Json) -> float:
 
 
 def extracted(task: Task, sample: Json, metrics: List[Metric]) -> Any:
-    """Returns the part of the text that a filter extracts. Only a further answer has a member of its own."""
+    """Returns the part of the text that a filter extracts. With `metrics: filters`, the sample's `answer` has a member
+    for each filter. Otherwise the first answer's text is `extracted`, or `answer` if the sample has no `extracted`. A
+    further answer's text is under the name of that answer."""
     if task.form["filters"]:
         return sample["answer"].get(metrics[0].filter)
     if metrics[0].key != task.form["answers"][0]["name"]:
@@ -205,7 +210,7 @@ def line_of(task: Task, sample: Json, which: str) -> Json:
         line["filtered_resps"] = [as_text(extracted(task, sample, metrics))]
     else:
         line["target"] = as_text(sample["gold"])
-        responses = [[f"{one:.9g}", None] for one in sample["loglik"]]  # the greedy option is not known
+        responses = [[f"{one:.9g}", None] for one in sample["loglik"]]  # None: not known whether the option is greedy
         line["arguments"] = {
             f"gen_args_{i}": {"arg_0": context_of(sample, i), "arg_1": as_text(sample["continuations"][i])}
             for i in range(len(responses))
@@ -281,7 +286,8 @@ def put_task(root: Json, task: Task, data: str, program: str) -> None:
 
 
 def mean_of(have: List[Tuple[int, float, Any]], by_size: bool) -> Tuple[float, Any]:
-    """Returns mean and error of (questions, value, error). Each question has weight 1, or each task."""
+    """Returns the mean over tasks, and its standard error, from each task's number of questions, value and error. With
+    `by_size` each question has weight 1, otherwise each task."""
     n, tasks = sum(one[0] for one in have), len(have)
     missing = any(error == "N/A" for _, _, error in have)
     if not by_size:
@@ -311,7 +317,7 @@ def put_group(root: Json, result: Json, group: Optional[Json], tasks: List[Task]
         mean, error = mean_of(have, bool(group) or result["headline_of"] != "subjects")
         put_figure(made, metric.name, metric.filter, mean, error)
         made["sample_count"][key] = sum(one[0] for one in have)
-        if not group and result["headline_of"] == "groups":  # the harness has no name for it
+        if not group and result["headline_of"] == "groups":  # the harness has no name for the mean over groups
             totals = result["metrics"]
             error = tasks[0].error(totals, metric.error)
             put_figure(made, f"{metric.name}_group_mean", metric.filter, totals[metric.value], error)
@@ -322,7 +328,7 @@ def put_group(root: Json, result: Json, group: Optional[Json], tasks: List[Task]
 
 
 def put_groups(root: Json, result: Json, tasks: List[Task], program: str) -> None:
-    """Adds the whole task, below it its groups that have questions, and the subjects that are in no group."""
+    """Adds the benchmark as a group, its own groups that have questions, and the subjects that are in no group."""
     names: List[str] = []
     root["group_subtasks"][put_group(root, result, None, tasks, program)] = names
     parts = [one for one in result["group_list"] if one["subjects"]]
@@ -380,7 +386,7 @@ def export(results: pathlib.Path, out: pathlib.Path) -> List[str]:
     if not isinstance(ours, dict) or not isinstance(ours.get("results"), dict) or "settings" not in ours:
         raise _files.BadFile("it has no results of couplet eval --tasks")
     if "program" not in ours:
-        raise _files.BadFile("an older version wrote it: couplet eval of this one adds what is missing")
+        raise _files.BadFile("an older version of couplet wrote the file: write it again with this couplet eval")
     tasks = tasks_of(ours["results"], ours["settings"])
     for task in tasks:
         task.lines = lines_of(task)

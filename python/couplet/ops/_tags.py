@@ -7,7 +7,8 @@ import torch
 
 
 def tags(*names: str) -> Dict[str, Any]:
-    """Returns arguments of torch.library.custom_op, as far as this PyTorch has them (2.6 and newer)."""
+    """Returns the argument `tags` of torch.library.custom_op with the named tags that this PyTorch has. Returns no
+    argument before PyTorch 2.6, whose custom_op has no `tags`."""
     if "tags" not in inspect.signature(torch.library.custom_op).parameters:
         return {}
     return {"tags": tuple(getattr(torch.Tag, name) for name in names if hasattr(torch.Tag, name))}

@@ -1,5 +1,5 @@
-"""Limits of the kernels, bytes and memory that the code for accelerators takes, without synchronisation. They are
-counted in fake tensors of device cuda. The counter itself is tested too."""
+"""Limits of the kernels, bytes and memory that the code for accelerators takes. The code must not synchronise. Kernels,
+bytes and memory are counted in fake tensors of device cuda. The counter itself is tested too."""
 
 import dataclasses
 
@@ -26,7 +26,8 @@ def laid_out(name, layout):
 
 
 def most_memory(shape):
-    """Returns the bytes beside gates and gradients: z in f32, dz in bf16, a chunk of experts, some numbers [n, d]."""
+    """Returns the most bytes that a layer may take besides gates and gradients: z in f32, dz in bf16, a chunk of
+    experts, and ten tensors [n, d] in f32."""
     z = shape.here * shape.n * shape.D
     return 6 * z + max(_accelerator.LEAST_BYTES, shape.gate_bytes // _accelerator.SHARE) + 40 * shape.n * shape.d
 
@@ -195,7 +196,8 @@ def test_noise_in_plain_torch(monkeypatch):
 
 
 def test_noise_is_counted_by_its_draws():
-    """16 layers of OLMoE take one draw. 3 layers of DeepSeek-V3, with room for 4, take one draw, and 5 take two."""
+    """16 layers of OLMoE take one draw. A draw has room for 4 layers of DeepSeek-V3, so 3 layers take one
+    draw and 5 layers take two."""
     few = lambda layers: counting.of_noise(dataclasses.replace(DEEPSEEK_V3, layers=layers))
     three, five = few(3), few(5)
     assert five.kernels == 2 * three.kernels and five.host_copies == 0
@@ -257,7 +259,8 @@ def test_limits(name, layout, accumulates, noise):
 @pytest.mark.parametrize("layout", counting.LAYOUTS)
 @pytest.mark.parametrize("name", MODELS)
 def test_erc_loss_costs_what_erc_backward_costs(name, layout):
-    """The loss's own gradient takes no pass over the gradients. The kept dz is a few percent of a gradient."""
+    """Multiplying by the incoming gradient of the loss takes no extra pass over the gradients of the gates. The kept dz
+    is a few percent of a gradient."""
     shape = laid_out(name, layout)
     fresh, (forward, backward, kept) = counting.of_layer(shape), counting.of_loss(shape)
     assert forward.kernels + backward.kernels <= fresh.kernels + 6
@@ -338,8 +341,8 @@ def steps_of(shape, keeps_gradients, call=lambda erc: erc.backward()):
 
 @pytest.fixture(scope="module")
 def kernels_a_layer(noise):
-    """Returns a function that gives the kernels per layer of a step of the whole model. `counts` are of FEW layers,
-    while one draw of noise is used by many."""
+    """Returns a function that gives the kernels per layer of a step of the whole model. `counts` are those of FEW
+    layers. The kernels of their noise are replaced, because a draw of noise serves many layers of the whole model."""
     few = {name: counting.of_noise(dataclasses.replace(shape, layers=FEW)).kernels for name, shape in MODELS.items()}
 
     def of(name, counts):
@@ -382,7 +385,8 @@ def test_a_step_of_erc_loss(without_graph, kernels_a_layer):
 
 
 def test_later_micro_batches_cost_next_to_nothing():
-    """This holds from the second step on. In the first step it is unknown whether the optimizer is one of PyTorch."""
+    """From the second step on, a later micro-batch takes at most one kernel. In the first step it is unknown whether
+    the optimizer is one of PyTorch's."""
 
     def run():
         model = Model(dataclasses.replace(OLMOE, layers=2))
@@ -423,7 +427,8 @@ def test_delta_of_ones_own_is_looked_at():
 
 
 def test_what_a_captured_graph_would_hold(without_graph):
-    """The captured graph has routers times delta, without noise. It does not wait, and copies nothing from the host."""
+    """The captured call gets the router multiplied by delta and noise="none". The call does not wait, and copies
+    nothing from the host."""
 
     def run():
         router, gates = OLMOE.router("cuda"), OLMOE.gates("cuda")[0]
@@ -481,7 +486,8 @@ def described(results):
 
 
 def compare(layout, dtype, router_dtype=None, activation="gate", want=ALL):
-    """Checks that an evaluation makes tensors like those that the operator gives for fake ones."""
+    """Checks that an evaluation returns tensors with the device, shape, dtype and strides that the operator's fake
+    implementation returns."""
     make, half = LAYOUTS[layout]
     gate, router = make(dtype), torch.empty(8, 16, dtype=router_dtype or dtype, device="cuda")
     up = [] if half or activation not in ("up", "swiglu", "output") else stacked(12, 16, dtype)

@@ -84,7 +84,7 @@ def test_results_without_samples(tmp_path, capsys):
     (
         ("[]", "it has no results of couplet eval --tasks"),
         ('{"settings": {}, "sources": []}', "it has no results of couplet eval --tasks"),
-        ('{"settings": {}, "results": {}}', "an older version wrote it"),
+        ('{"settings": {}, "results": {}}', "an older version of couplet wrote the file: write it again"),
         ('{"settings": {}', "it is not JSON"),
     ),
 )

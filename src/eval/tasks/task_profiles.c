@@ -55,7 +55,8 @@ static cpl_status join(const json_t **out, cpl_task *task, const json_t *below, 
     return CPL_OK;
 }
 
-/* Sets the base of the profile `name`, whose values apply where the profile sets none, or NULL. */
+/* Sets `*base` to the base of the profile `name`, or to NULL if the profile has no base. The base's
+ * values apply where the profile sets none. */
 static cpl_status base_of(const char **base, cpl_task *task, const json_t *profiles,
                           const char *name)
 {
@@ -66,8 +67,9 @@ static cpl_status base_of(const char **base, cpl_task *task, const json_t *profi
     CPL_TRY(cpl_pool_status(&task->parts->pool));
     if (!*base || json_object_get(profiles, *base)) return CPL_OK;
     return FAIL(task, own,
-                "there is no profile %.100s, from which %.100s takes what it does not say", *base,
-                name);
+                "there is no profile %.100s, the base of profile %.100s: add profile %.100s, or "
+                "name another base: like: PROFILE",
+                *base, name, *base);
 }
 
 /* Sets all settings of a profile: its own, then the settings of its base, and so on, then the
@@ -83,7 +85,7 @@ static cpl_status collect(const json_t **out, cpl_task *task, const json_t *prof
         if (!base) break;
         if (steps > json_object_size(profiles))
             return FAIL(task, json_object_get(profiles, name),
-                        "the profile %.100s follows itself in `like`", name);
+                        "the bases of the profile %.100s form a cycle: leave out one `like`", name);
         const json_t *below = json_object_get(profiles, base), *without;
         CPL_TRY(cpl_task_join(&without, task, below, NULL));
         json_object_del((json_t *)(uintptr_t)without, "forms");
@@ -161,7 +163,7 @@ static cpl_status read_shots(cpl_resolved_profile *resolved, cpl_profile *profil
         shots[i] = none ? -1 : value;
         if (shots[i] > 0 && !resolved->fewshot_split && !prompted)
             return FAIL(task, node ? node : place,
-                        "the %ld few-shot examples need exemplars: a split", value);
+                        "the %ld few-shot examples need a split: write exemplars: SPLIT", value);
     }
     resolved->shots   = shots;
     resolved->n_shots = n;
@@ -275,7 +277,8 @@ static cpl_status check_metrics(const cpl_task *task, const cpl_profile *profile
     return CPL_OK;
 }
 
-/* Checks that all texts have the same answers if the answers are filters of one metric. */
+/* Checks that all prompt specs that generate text list the answers of the first prompt spec, if the
+ * answers are filters of one metric. */
 static cpl_status check_filters(const cpl_task *task, const cpl_resolved_profile *resolved,
                                 const json_t *node)
 {

@@ -13,7 +13,7 @@ cpl_status cpl_task_keys(const cpl_task *task, const json_t *from, const char *k
     json_t *value;
     size_t index;
     char what[64];
-    if (!json_is_object(from)) return FAIL(task, from, "a %s is a mapping, NAME: VALUE", kind);
+    if (!json_is_object(from)) return FAIL(task, from, "a %s must be a mapping, NAME: VALUE", kind);
     snprintf(what, sizeof what, "key of a %s", kind);
     json_object_foreach((json_t *)(uintptr_t)from, key, value)
         CPL_TRY(AT(task, value, cpl_lookup(&index, what, key, names, count)));
@@ -80,7 +80,7 @@ cpl_status cpl_task_int(int64_t *value, const cpl_task *task, const json_t *node
     errno  = 0;
     *value = strtoll(text, &end, 10);
     if (errno || end == text || *end || *value < lo || *value > hi)
-        return FAIL(task, node, "%s is a whole number from %lld to %lld, not %.40s", key,
+        return FAIL(task, node, "%s must be a whole number from %lld to %lld, not %.40s", key,
                     (long long)lo, (long long)hi, text);
     return CPL_OK;
 }

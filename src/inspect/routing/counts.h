@@ -18,7 +18,8 @@ typedef struct cpl_routing_load {
 void cpl_routing_count_load(cpl_routing_load *load, int64_t *assignments,
                             const cpl_routing_record *record, int64_t layer);
 
-/* Sets together [n,n] to the tokens that go to both experts, and on the diagonal to one. */
+/* Sets together [n,n]. together[i,j] is the number of tokens that go to both experts i and j, and
+ * together[i,i] is the number of tokens that go to expert i. */
 void cpl_routing_count_together(int64_t *together, const cpl_routing_record *record, int64_t layer);
 
 typedef struct cpl_routing_pair {
@@ -36,9 +37,10 @@ double cpl_routing_factor(const int64_t *together, int64_t n);
  * token are left out. Equally frequent pairs are in the order of i, then j. */
 int cpl_routing_frequent(cpl_routing_pair *pairs, int most, const int64_t *together, int64_t n);
 
-/* Sets by_source [sources,n], assignments. Returns the mean over pairs of domains of the
- * Jensen-Shannon distance (base 2, the root) between their shares of experts. It is 0 for equal
- * shares, 1 without a common expert, and NaN if fewer than two domains have tokens. */
+/* Sets by_source [sources,n] to the number of assignments to each expert in each domain. Returns
+ * the mean over pairs of domains of the Jensen-Shannon distance (base 2, the root) between their
+ * shares of experts. The distance is 0 for equal shares, and 1 without a common expert. Returns NaN
+ * if fewer than two domains have tokens. */
 double cpl_routing_count_domains(int64_t *by_source, const cpl_routing_record *record,
                                  int64_t layer, const cpl_routing_tokens *tokens);
 

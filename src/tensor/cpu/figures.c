@@ -1,5 +1,5 @@
-/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in double, in a fixed
- * order. */
+/* figures.c - see tensor/figures.h. Small sums of n x n and n x d numbers, in a fixed order. All
+ * sums are in double, except the inner products of all_dots, which are in float. */
 #include <float.h>
 #include <math.h>
 

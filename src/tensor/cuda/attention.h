@@ -95,7 +95,7 @@ static __device__ __forceinline__ int64_t position(const attention_tile &t, int6
     return t.n_keys - t.n_queries + query;
 }
 
-/* Returns the first visible key of query i, or a key beyond all keys past the last query. */
+/* Returns the first visible key of query i, or INT_MAX if i is past the last query. */
 static __device__ __forceinline__ int first_key(const attention_job &j, const attention_tile &t,
                                                 int64_t i)
 {

@@ -7,7 +7,8 @@
  *          the experts' outputs (outs), in blocks of columns if they are many. A third kernel sums
  *          them over K in order. Backward: one kernel computes da = dy W_down and from it h, dgate,
  *          dup and parts of dot(act, da). A block of a weight's gradient computes one tile and runs
- *          over its expert's rows in order. The outs are the sum of both products.
+ *          over its expert's rows in order. In the backward pass the outs are dgate W_gate +
+ *          dup W_up, or dup W_up alone if the gates multiply hidden.
  * Grids:   depend on T K and n alone. Blocks beyond the last expert's last tile end at once. */
 #include <cfloat>
 
@@ -16,8 +17,8 @@
 
 enum { ROW_THREADS = 128 };
 
-/* Mean rows of an expert from which on tiles have 128 rows. With fewer rows, much of such tiles
- * would be empty. */
+/* Least mean number of rows of an expert at which bf16 tiles have 128 rows instead of 64. With
+ * fewer rows, much of a tile of 128 rows would be empty. */
 enum { MANY = 256 };
 
 /* Launches a kernel of tiles in the type of the backend's products. */

@@ -64,7 +64,7 @@ def check_refusals(folder):
     bad(1, [*parts, "; less take: a smaller model"], "train", *words, *least, "--out", run, **of(folder, two // 2))
     check(not run.exists(), "a run that was refused has written something")
     late = of(folder, eight + 65536, less=eight // 2)
-    parts = ["out of memory on cuda:0 host: ", " MiB for ", "; less take: a smaller train.micro_batch"]
+    parts = ["out of memory on cuda:0 host: ", " MiB are needed for ", "; less take: a smaller train.micro_batch"]
     bad(1, parts, "train", *words, "--out", run, **late)
     said = output("plan", *words, **of(folder, two + 1024)).decode()
     check("free memory of cuda:0 host: " in said and "too little for this run" in said, said[-300:])

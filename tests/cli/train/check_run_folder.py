@@ -34,7 +34,7 @@ def check_damaged_line(base):
     now = path.read_bytes()
     check(now.startswith(bytes(raw)), "a damaged line: the file is not as it was")
     check(now.count(b"\n") == 8, f"a damaged line: {now.count(bytes([10]))} lines, wanted 8")
-    check(any("line 1 is damaged" in line for line in said), f"a damaged line: {said}")
+    check(any("has 1 damaged line, first at line 1" in line for line in said), f"a damaged line: {said}")
 
 
 def check_missing_lines(base):

@@ -54,7 +54,7 @@ TEST(texts_and_where_they_end)
     close_bench(&b);
 }
 
-/* More texts than a block holds, of two lengths, with cut prompts. */
+/* Generates more texts than a block holds, of two lengths, with cut prompts. */
 TEST(many_texts)
 {
     enum { N = 150 };

@@ -1,6 +1,6 @@
-/* test_runner_golden.c - the questions of the reference results whose texts are available, put to
- * the reference model: log-likelihoods, tokens, predictions and texts are within the tolerances of
- * tests/golden/eval/README.md, whichever questions are put together. */
+/* test_runner_golden.c - answers of the reference model to the questions of the reference results
+ * whose texts are available. Log-likelihoods, tokens, predictions and texts are within the
+ * tolerances of tests/golden/eval/README.md, whether questions are asked in one call or alone. */
 #include <math.h>
 
 #include "eval/golden_case.h"
@@ -216,8 +216,9 @@ TEST_ANY(generated_as_the_references)
 /* ---- given texts ---- */
 
 /* Texts of MATH that lm-eval's computer algebra system accepts and cpl_latex_equal does not, with
- * the answer found in them. In two texts it takes letters for variables (neither is n e i t h e r).
- * In seven texts it reads the first expression and ignores the ".0" after it. */
+ * the answer found in them. In two texts the algebra system takes letters for variables (neither is
+ * n e i t h e r). In seven texts the algebra system reads the first expression and ignores the ".0"
+ * after the expression. */
 static const char *const algebra[][2] = {
     {"intermediate_algebra/1", "\\left(neither\\right)"},
     {"intermediate_algebra/1", "2\\cdot\\frac{neither}{2}"},
@@ -279,11 +280,12 @@ TEST_ANY(given_texts_as_the_references)
         check_given(c, member(c, "task"), seen);
     assert_int_equal(i, 1196);
     for (i = 0; i < N_ALGEBRA; i++)
-        if (!seen[i]) fail_msg("%s %s is not met", algebra[i][0], algebra[i][1]);
+        if (!seen[i])
+            fail_msg("no text has the id %s and the answer %s", algebra[i][0], algebra[i][1]);
     json_decref(file);
 }
 
-/* Every generated text of the references, also if the model's own text may differ from it. */
+/* Grades every generated text of the references, even where the model's own text may differ. */
 TEST_ANY(reference_texts_as_the_references)
 {
     static const struct {
