@@ -11,7 +11,7 @@ double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
 
 double cpl_cost_coupling(const cpl_model_settings *c, const cpl_erc_settings *erc)
 {
-    static const double matrices[] = {1, 1, 1, 2, 3}; /* gate up silu swiglu output */
+    static const double matrices[] = {1, 1, 1, 2, 3, 2}; /* gate ... output, gate_up */
     const double n = (double)c->n_experts, times = matrices[erc->activation] * (double)erc->draws;
     return 2.0 * n * n * (double)c->d_expert * (double)c->d_model * times;
 }

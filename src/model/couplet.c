@@ -130,7 +130,7 @@ static cpl_status check_noise(const cpl_erc *erc)
 
 static cpl_status check_options(const cpl_erc *erc)
 {
-    if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_OUTPUT)
+    if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_GATE_UP)
         return REFUSE("activation is %d, which is not a cpl_erc_activation", (int)erc->activation);
     if ((erc->dtype != CPL_ERC_F32 && erc->dtype != CPL_ERC_BF16) ||
         (erc->compute != CPL_ERC_F32 && erc->compute != CPL_ERC_BF16))

@@ -29,7 +29,7 @@ static inline bool cpl_erc_has_up(cpl_erc_activation a)
 
 static inline bool cpl_erc_has_hidden(cpl_erc_activation a)
 {
-    return a >= CPL_ERC_SILU;
+    return a >= CPL_ERC_SILU && a != CPL_ERC_GATE_UP;
 }
 
 /* A part of the loss: rows [i0,i1) and columns (experts) [j0,j1) of M. Loss and gradient are sums

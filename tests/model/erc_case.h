@@ -14,7 +14,7 @@ typedef struct erc_case {
     const char *name; /* borrowed from the list of cases */
     int64_t n, d, D;
     double alpha, weight;
-    int activation; /* 0 ... 4 as cpl_erc_activation */
+    int activation; /* as cpl_erc_activation */
     bool noise;
     double nearest_kink; /* relative; infinite without a kink */
     double loss;
@@ -34,8 +34,8 @@ static inline float *erc_read(const cpl_safetensors *file, const char *name, int
 
 static inline int erc_activation_of(const char *word)
 {
-    static const char *const words[] = {"gate", "up", "silu", "swiglu", "output"};
-    for (int i = 0; i < 5; i++)
+    static const char *const words[] = {"gate", "up", "silu", "swiglu", "output", "gate_up"};
+    for (int i = 0; i < 6; i++)
         if (!strcmp(word, words[i])) return i;
     fail_msg("unknown activation %s", word);
     return -1;

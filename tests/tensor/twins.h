@@ -653,6 +653,7 @@ RUN_LOCAL(up, CPL_ERC_UP)
 RUN_LOCAL(silu, CPL_ERC_SILU)
 RUN_LOCAL(swiglu, CPL_ERC_SWIGLU)
 RUN_LOCAL(output, CPL_ERC_OUTPUT)
+RUN_LOCAL(gate_up, CPL_ERC_GATE_UP)
 
 typedef void (*twin)(cpl_backend *be, const shape *s, results *r);
 
@@ -671,6 +672,7 @@ static const struct {
     {"erc.run_local, silu", twin_local_silu},
     {"erc.run_local, swiglu", twin_local_swiglu},
     {"erc.run_local, output", twin_local_output},
+    {"erc.run_local, gate_up", twin_local_gate_up},
 };
 enum { N_OPERATIONS = sizeof operations / sizeof *operations };
 

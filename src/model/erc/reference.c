@@ -2,6 +2,7 @@
 #include "model/erc/reference.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 static double dot(const double *a, const double *b, int64_t count) /* a, b [count] */
 {
@@ -24,19 +25,26 @@ void cpl_erc_reference_epsilon(double *epsilon, const double *router, int64_t n,
     }
 }
 
+static bool has_silu(const cpl_erc_reference *erc)
+{
+    return erc->activation >= CPL_ERC_SILU && erc->activation != CPL_ERC_GATE_UP;
+}
+
 /* Computes M[i,j] (section 3.1, step 2): the norm of expert j's activation for proxy i. Sets in
  * scratch z = W_gate proxy, s = sigmoid(z), v = W_up proxy, h = z s v [d_expert], y = W_down h
- * [d_model]. z or v is 1 without its matrix, s is 1 without SiLU: h is z, v, SiLU(z), SiLU(z) v. */
+ * [d_model]. z or v is 1 without its matrix, s is 1 without SiLU: h is z, v, SiLU(z), SiLU(z) v.
+ * The activation gate_up is z and v. */
 static double expert_forward(const cpl_erc_reference *erc, int64_t i, int64_t j)
 {
     const int64_t d = erc->d_model, D = erc->d_expert;
     double *z = erc->scratch, *s = z + D, *v = s + D, *h = v + D, *y = h + D;
     for (int64_t c = 0; c < D; c++) {
         z[c] = erc->w_gate ? dot(erc->w_gate + (j * D + c) * d, erc->proxy + i * d, d) : 1;
-        s[c] = erc->activation >= CPL_ERC_SILU ? 1 / (1 + exp(-z[c])) : 1;
+        s[c] = has_silu(erc) ? 1 / (1 + exp(-z[c])) : 1;
         v[c] = erc->w_up ? dot(erc->w_up + (j * D + c) * d, erc->proxy + i * d, d) : 1;
         h[c] = z[c] * s[c] * v[c];
     }
+    if (erc->activation == CPL_ERC_GATE_UP) return sqrt(dot(z, z, D) + dot(v, v, D));
     if (!erc->w_down) return sqrt(dot(h, h, D));
     for (int64_t k = 0; k < d; k++) y[k] = dot(erc->w_down + (j * d + k) * D, h, D);
     return sqrt(dot(y, y, d));
@@ -86,8 +94,9 @@ static void expert_backward(const cpl_erc_reference *erc, int64_t i, int64_t j, 
             grad_h += scale * y[k] * erc->w_down[(j * d + k) * D + c];
             erc->grad_down[(j * d + k) * D + c] += scale * y[k] * h[c];
         }
-        const double grad_z = grad_h * v[c] * s[c] * (1 + z[c] * (1 - s[c])),
-                     grad_v = grad_h * z[c] * s[c];
+        double grad_z = grad_h * v[c] * s[c] * (1 + z[c] * (1 - s[c])),
+               grad_v = grad_h * z[c] * s[c];
+        if (erc->activation == CPL_ERC_GATE_UP) grad_z = scale * z[c], grad_v = scale * v[c];
         if (erc->w_gate) dot_backward(erc, i, erc->grad_gate + row, erc->w_gate + row, grad_z);
         if (erc->w_up) dot_backward(erc, i, erc->grad_up + row, erc->w_up + row, grad_v);
     }

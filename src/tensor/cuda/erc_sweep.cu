@@ -259,16 +259,18 @@ __global__ void erc_hidden_kernel(cpl_device_numbers h, const float *z, const fl
 }
 
 /* A warp takes one row of x [count, length] and sets its entries of squares [count] and norms
- * [count]. Sums are in double, so that no scale of the weights overflows or underflows. */
-__global__ void erc_norms_kernel(float *norms, double *squares, const float *x, int64_t count,
-                                 int64_t length)
+ * [count]. If `more` [count, length] is not NULL, the norm is that of both rows together. Sums are
+ * in double, so that no scale of the weights overflows or underflows. */
+__global__ void erc_norms_kernel(float *norms, double *squares, const float *x, const float *more,
+                                 int64_t count, int64_t length)
 {
     const int64_t row = warp_of_grid();
     double sum        = 0;
     if (row >= count) return;
     for (int64_t k = threadIdx.x % CPL_WARP; k < length; k += CPL_WARP) {
         const double value = (double)x[row * length + k];
-        sum += value * value;
+        const double other = more ? (double)more[row * length + k] : 0;
+        sum += value * value + other * other;
     }
     sum = cpl_warp_sum(sum);
     if (threadIdx.x % CPL_WARP != 0) return;
@@ -316,7 +318,8 @@ static void forward(cpl_backend *be, const erc_view *v, erc_chunk chunk, float *
                                                          : s->z;
     activate(be, v, chunk, false);
     CPL_LAUNCH(be, erc_norms_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, norms,
-               s->squares + chunk.first * v->m, last, pairs, output ? v->d : v->D);
+               s->squares + chunk.first * v->m, last, a == CPL_ERC_GATE_UP ? s->u : NULL, pairs,
+               output ? v->d : v->D);
 }
 
 /* ---- backward ---- */
@@ -430,12 +433,14 @@ static void backward(cpl_backend *be, const erc_view *v, erc_chunk chunk)
         add_weights(be, v, chunk, v->job->ddown, s->o, hidden_of(v, true));
         project_back(be, v, chunk, s->h, false, s->o, v->job->down);
     }
-    if (cpl_erc_has_hidden(a))
+    if (cpl_erc_has_hidden(a)) {
         CPL_LAUNCH(be, erc_hidden_backward_kernel, blocks_of(pairs, WARPS), dim3(THREADS), 0, s->z,
                    cpl_erc_has_up(a) ? s->u : NULL, output ? s->h : NULL, s->scale, s->active,
                    pairs, v->D, v->rounds);
-    else
-        scale(be, v, chunk, cpl_erc_has_gate(a) ? s->z : s->u, v->D);
+    } else {
+        if (cpl_erc_has_gate(a)) scale(be, v, chunk, s->z, v->D);
+        if (cpl_erc_has_up(a)) scale(be, v, chunk, s->u, v->D);
+    }
     backward_from_projections(be, v, chunk);
 }
 

@@ -30,11 +30,10 @@ typedef struct plain {
     double *epsilon, loss;
 } plain;
 
-static const bool USES[][3] = {[CPL_ERC_GATE]   = {true, false, false},
-                               [CPL_ERC_UP]     = {false, true, false},
-                               [CPL_ERC_SILU]   = {true, false, false},
-                               [CPL_ERC_SWIGLU] = {true, true, false},
-                               [CPL_ERC_OUTPUT] = {true, true, true}};
+static const bool USES[][3] = {
+    [CPL_ERC_GATE] = {true, false, false}, [CPL_ERC_UP] = {false, true, false},
+    [CPL_ERC_SILU] = {true, false, false}, [CPL_ERC_SWIGLU] = {true, true, false},
+    [CPL_ERC_OUTPUT] = {true, true, true}, [CPL_ERC_GATE_UP] = {true, true, false}};
 
 static double *filled(int64_t count, double value)
 {
@@ -170,7 +169,7 @@ TEST(central_differences)
 {
     const double alphas[] = {0, 0.5, 1, 1.7};
     const int shapes[][3] = {{1, 4, 3}, {2, 1, 1}, {3, 5, 4}, {5, 7, 3}};
-    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_OUTPUT; activation++)
+    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++)
         for (int a = 0; a < 4; a++)
             for (int k = 0; k < 4; k++) check_slopes_of(shapes[k], activation, alphas[a]);
 }
@@ -293,7 +292,7 @@ TEST(fast_path)
     const int shapes[][3] = {{1, 4, 3},  {2, 1, 1},  {3, 5, 4},    {4, 7, 6},
                              {5, 17, 3}, {18, 3, 2}, {16, 33, 20}, {33, 50, 41}};
     const int n_shapes = (int)(sizeof shapes / sizeof *shapes), first_tied = 4;
-    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_OUTPUT; activation++) {
+    for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++) {
         for (int k = first_tied; k < n_shapes; k++)
             check_fast_path(shapes[k][0], shapes[k][1], shapes[k][2], activation, 1, true);
         for (int a = 0; a < 4; a++)

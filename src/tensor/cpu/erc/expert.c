@@ -53,14 +53,14 @@ static void hidden(float *h, const float *z, const float *u, int64_t count)
     }
 }
 
-/* Sets squares [pad] to the sums over depth of the squares of panels x [depth, pad], in double, so
- * that no scale of the weights overflows or underflows. */
-static void sum_squares(double *squares, const float *x, int64_t depth, int64_t pad)
+/* Sets squares [pad] to the sums over depth of the squares of panels x [depth, pad], or adds the
+ * sums. They are in double, so that no scale of the weights overflows or underflows. */
+static void sum_squares(double *squares, const float *x, int64_t depth, int64_t pad, bool add)
 {
     for (int64_t l = 0; l < pad; l += PANEL) {
         int64_t width = cpl_panel_width(pad, l);
         double sum[PANEL];
-        for (int64_t i = 0; i < width; i++) sum[i] = 0;
+        for (int64_t i = 0; i < width; i++) sum[i] = add ? squares[l + i] : 0;
         const float *row = x + l * depth;
         for (int64_t k = 0; k < depth; k++, row += width) {
 #pragma omp simd
@@ -97,7 +97,8 @@ void cpl_erc_forward(const cpl_erc_workspace *s, const cpl_erc_acts *acts, cpl_e
         last  = acts->o;
         depth = d;
     }
-    sum_squares(acts->squares, last, depth, p->pad);
+    sum_squares(acts->squares, last, depth, p->pad, false);
+    if (a == CPL_ERC_GATE_UP) sum_squares(acts->squares, acts->z, D, p->pad, true);
 }
 
 /* ---- backward ---- */
@@ -212,10 +213,12 @@ static void activation_backward(const cpl_erc_workspace *s, const cpl_erc_acts *
     if (a == CPL_ERC_OUTPUT) output_backward(s, acts, t, pad, j, count);
     if (t->dz) gather_columns(t->dz, acts->z, D, pad, t->active, count);
     if (t->du) gather_columns(t->du, acts->u, D, pad, t->active, count);
-    if (cpl_erc_has_hidden(a))
+    if (cpl_erc_has_hidden(a)) {
         hidden_backward(t->dz, t->du, a == CPL_ERC_OUTPUT ? acts->h : NULL, D, count, t->scale);
-    else
-        scale_columns(t->dz ? t->dz : t->du, D, count, t->scale);
+    } else {
+        if (t->dz) scale_columns(t->dz, D, count, t->scale);
+        if (t->du) scale_columns(t->du, D, count, t->scale);
+    }
     if (t->dz && s->rounded) cpl_erc_round(t->dz, D * count);
     if (t->du && s->rounded) cpl_erc_round(t->du, D * count);
 }
