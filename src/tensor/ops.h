@@ -173,6 +173,9 @@ struct cpl_ops {
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
     /* y *adds* scale x. Shapes may differ, counts must be equal. y may be F64. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale);
+    /* y *adds* a b, entry by entry. All are F32 with equal counts, and y shares no memory with a
+     * and b. */
+    void (*add_product)(cpl_backend *be, cpl_tensor y, cpl_tensor a, cpl_tensor b);
     /* Sets every number of y, F32, I32 or F64, to value. */
     void (*fill)(cpl_backend *be, cpl_tensor y, float value);
     /* y F32 or BF16 = x F32 or BF16 (round to nearest even): the compute copies of weights. */

@@ -128,6 +128,15 @@ TEST(test_clamp)
     assert_same_bits(x, y);
 }
 
+TEST(test_add_product)
+{
+    float a[] = {1, -2, 0.5f}, b[] = {3, 0.25f, -8}, y[] = {10, 1, 2};
+    const float want[] = {13, 0.5f, -2};
+    backend(2)->ops->add_product(backend(2), cpl_tensor_1d(y, CPL_F32, 3),
+                                 cpl_tensor_1d(a, CPL_F32, 3), cpl_tensor_1d(b, CPL_F32, 3));
+    assert_memory_equal(y, want, sizeof want);
+}
+
 /* Rows have a large common part. The operation runs in place too. */
 TEST(test_centre)
 {

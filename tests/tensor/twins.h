@@ -188,6 +188,12 @@ static void twin_add(cpl_backend *be, const shape *s, results *r)
     be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1), 1);
 }
 
+static void twin_add_product(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->add_product(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1),
+                         normal_2d(tokens(s), s->d, 1));
+}
+
 static void twin_fill(cpl_backend *be, const shape *s, results *r)
 {
     be->ops->fill(be, kept_2d(r, tokens(s), s->d), 0.25f);

@@ -171,6 +171,15 @@ void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, floa
     for (int64_t i = 0; i < count; i++) py[i] += scale * px[i];
 }
 
+void CPL_ISA_NAME(cpl_cpu_add_product)(cpl_backend *be, cpl_tensor y, cpl_tensor a, cpl_tensor b)
+{
+    const int64_t count = cpl_tensor_count(y);
+    const float *pa = cpl_f32(a), *pb = cpl_f32(b);
+    float *py = cpl_f32(y);
+#pragma omp parallel for simd num_threads(cpl_threads(be, count)) schedule(static)
+    for (int64_t i = 0; i < count; i++) py[i] += pa[i] * pb[i];
+}
+
 void CPL_ISA_NAME(cpl_cpu_fill)(cpl_backend *be, cpl_tensor y, float value)
 {
     const int64_t count = cpl_tensor_count(y);

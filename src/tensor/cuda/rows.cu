@@ -241,6 +241,20 @@ __global__ void add(cpl_device_numbers y, cpl_device_numbers x, int64_t count, f
     cpl_four_set(y, i, count, to);
 }
 
+__global__ void add_product(float *y, const float *a, const float *b, int64_t count)
+{
+    const int64_t i = cpl_four_place();
+    for (int64_t k = i; k < i + 4 && k < count; k++) y[k] += a[k] * b[k];
+}
+
+extern "C" void cpl_cuda_add_product(cpl_backend *be, cpl_tensor y, cpl_tensor a, cpl_tensor b)
+{
+    const int64_t count = cpl_tensor_count(y);
+    CPL_ASSERT(cpl_tensor_count(a) == count && cpl_tensor_count(b) == count);
+    CPL_LAUNCH(be, add_product, cpl_four_grid(count), CPL_FOUR_THREADS, 0, cpl_f32(y), cpl_f32(a),
+               cpl_f32(b), count);
+}
+
 __global__ void add_f64(double *y, const float *x, int64_t count, double scale)
 {
     const int64_t i = cpl_four_place();

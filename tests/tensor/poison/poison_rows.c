@@ -75,6 +75,16 @@ void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
     CPL_POISON_CALL(add, y, x, scale);
 }
 
+void cpl_poison_add_product(cpl_backend *be, cpl_tensor y, cpl_tensor a, cpl_tensor b)
+{
+    const int64_t count = cpl_tensor_count(y);
+    cpl_poison_holds(y, CPL_F32, count);
+    cpl_poison_holds(a, CPL_F32, count);
+    cpl_poison_holds(b, CPL_F32, count);
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(a, b));
+    CPL_POISON_CALL(add_product, y, a, b);
+}
+
 void cpl_poison_fill(cpl_backend *be, cpl_tensor y, float value)
 {
     cpl_poison_holds(y, y.dtype, cpl_tensor_count(y));
