@@ -184,6 +184,61 @@ CPL_API CPL_NODISCARD cpl_status cpl_erc_sweep(cpl_erc *erc);
  * matrices, and the whole gradient of this process's experts to router_grad. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_finish(cpl_erc *erc);
 
+/* ---- latent experts: the experts read W_l x [l] in place of x [d] ----
+ *
+ * The loss of latent experts is the loss above of other rows (docs/method.md 3.14):
+ *
+ *     V_i    = W_l (R_i * delta_i)        noise and its bound are of R_i, in d
+ *     V_i    = g * V_i / sqrt(mean(V_i^2) + norm_eps)      if a norm acts on W_l x
+ *     M[i,j] = |V_i W_g^j|, W_g^j [D,l]; or the norm of another activation
+ *
+ * Each process makes these calls, with the gates [D,l] and down matrices [l,D] in `erc`:
+ *
+ *     cpl_erc_latent_rows(&latent);       sets latent.rows
+ *     erc.router = latent.rows; erc.d_model = l; erc.noise = CPL_ERC_NOISE_NONE;
+ *     erc.router_grad = dV;               zeros [n,l]
+ *     cpl_erc_run(&erc);                  or the three phases; dV is summed over the processes
+ *     latent.rows_grad = dV;
+ *     cpl_erc_latent_gradients(&latent);  adds to router_grad, projection_grad and norm_grad
+ *
+ * If dV was summed over the processes, the gradients are whole in every process. Otherwise they are
+ * terms of a sum over the processes. A bias of the projection is no part of M. */
+typedef struct cpl_erc_latent {
+    int64_t n_experts, d_model, d_latent; /* n, d, l: 1 ... 65535, 1 ... 2^24, 1 ... 2^24 */
+
+    const float *router;     /* R [n,d] */
+    const float *projection; /* W_l [l,d] */
+    const float *norm;       /* g [l]; NULL without a norm */
+    double norm_eps;         /* above 0 if norm is given */
+
+    cpl_erc_noise_kind noise; /* as in cpl_erc, here and in the next four lines */
+    uint64_t seed, step;
+    uint32_t layer;
+    uint32_t draw;
+    const float *delta; /* [n,d] */
+    int n_threads;
+
+    float *rows;            /* V [n,l]: *set* by cpl_erc_latent_rows */
+    float *eps;             /* [n]: *set* by cpl_erc_latent_rows; NULL if not wanted */
+    const float *rows_grad; /* dV [n,l]: read by cpl_erc_latent_gradients */
+
+    /* Gradients: cpl_erc_latent_gradients *adds* to them. NULL if not wanted. */
+    float *router_grad;     /* [n,d] */
+    float *projection_grad; /* [l,d] */
+    float *norm_grad;       /* [l] */
+} cpl_erc_latent;
+
+/* Sets every field to its default: zero or NULL. */
+CPL_API void cpl_erc_latent_init(cpl_erc_latent *latent);
+
+/* Sets rows and eps. Returns CPL_ERR_INPUT for a field that is not acceptable, CPL_ERR_MEMORY if 2
+ * n d + n l floats of scratch cannot be allocated. Products are in F32. */
+CPL_API CPL_NODISCARD cpl_status cpl_erc_latent_rows(cpl_erc_latent *latent);
+
+/* Adds the gradients through V, with the noise that cpl_erc_latent_rows used. The noise is drawn
+ * again from its key, so that no state is kept between the calls. Errors: as above. */
+CPL_API CPL_NODISCARD cpl_status cpl_erc_latent_gradients(const cpl_erc_latent *latent);
+
 #ifdef __cplusplus
 }
 #endif

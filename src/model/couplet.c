@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "model/couplet_checks.h"
 #include "tensor/backend/backend.h"
-
-enum { MOST_EXPERTS = 65535, MOST_WIDTH = 1 << 24, MOST_THREADS = 4096 };
 
 const char *cpl_version(void)
 {
@@ -27,8 +26,6 @@ void cpl_erc_init(cpl_erc *erc)
 
 /* ---- checks of the caller's arguments ---- */
 
-#define REFUSE(...) CPL_FAIL(CPL_ERR_INPUT, "cpl_erc: " __VA_ARGS__)
-
 /* Returns a copy of *erc with the defaults of its ranges filled in: 0 ... 0 means all. */
 static cpl_erc with_part(const cpl_erc *erc)
 {
@@ -41,22 +38,16 @@ static cpl_erc with_part(const cpl_erc *erc)
 static cpl_status check_range(const char *what, int64_t first, int64_t end, int64_t n)
 {
     if (first < 0 || first >= end || end > n)
-        return REFUSE("%s [%lld, %lld) are not a part of 0 ... %lld", what, (long long)first,
-                      (long long)end, (long long)n);
+        return CPL_REFUSE("%s [%lld, %lld) are not a part of 0 ... %lld", what, (long long)first,
+                          (long long)end, (long long)n);
     return CPL_OK;
-}
-
-static cpl_status check_size(const char *what, int64_t size, int most)
-{
-    if (size >= 1 && size <= most) return CPL_OK;
-    return REFUSE("%s is %lld, must be 1 ... %d", what, (long long)size, most);
 }
 
 static cpl_status check_shape(const cpl_erc *erc)
 {
-    CPL_TRY(check_size("n_experts", erc->n_experts, MOST_EXPERTS));
-    CPL_TRY(check_size("d_model", erc->d_model, MOST_WIDTH));
-    CPL_TRY(check_size("d_expert", erc->d_expert, MOST_WIDTH));
+    CPL_TRY(cpl_check_size("n_experts", erc->n_experts, CPL_MOST_EXPERTS));
+    CPL_TRY(cpl_check_size("d_model", erc->d_model, CPL_MOST_WIDTH));
+    CPL_TRY(cpl_check_size("d_expert", erc->d_expert, CPL_MOST_WIDTH));
     CPL_TRY(check_range("experts", erc->first_expert, erc->end_expert, erc->n_experts));
     return check_range("rows", erc->first_row, erc->end_row, erc->n_experts);
 }
@@ -70,18 +61,19 @@ static bool aligned(const void *at, size_t bytes)
 static cpl_status check_pointer(const cpl_erc *erc, const char *what, int64_t e, const void *at,
                                 size_t bytes)
 {
-    if (!at) return REFUSE("%s of expert %lld is NULL", what, (long long)(erc->first_expert + e));
+    if (!at)
+        return CPL_REFUSE("%s of expert %lld is NULL", what, (long long)(erc->first_expert + e));
     if (!aligned(at, bytes))
-        return REFUSE("%s of expert %lld is not aligned to %zu bytes", what,
-                      (long long)(erc->first_expert + e), bytes);
+        return CPL_REFUSE("%s of expert %lld is not aligned to %zu bytes", what,
+                          (long long)(erc->first_expert + e), bytes);
     return CPL_OK;
 }
 
 static cpl_status check_stride(const char *what, int64_t stride, int64_t columns)
 {
     if (stride < columns || stride > (int64_t)1 << 40)
-        return REFUSE("%s has stride %lld; its rows are %lld numbers long", what, (long long)stride,
-                      (long long)columns);
+        return CPL_REFUSE("%s has stride %lld; its rows are %lld numbers long", what,
+                          (long long)stride, (long long)columns);
     return CPL_OK;
 }
 
@@ -90,7 +82,7 @@ static cpl_status check_matrices(const cpl_erc *erc, const char *what, cpl_erc_m
 {
     const int64_t count = erc->end_expert - erc->first_expert;
     const size_t bytes  = erc->dtype == CPL_ERC_BF16 ? 2 : 4;
-    if (!w.at) return REFUSE("the activation needs the matrices %s, which are NULL", what);
+    if (!w.at) return CPL_REFUSE("the activation needs the matrices %s, which are NULL", what);
     CPL_TRY(check_stride(what, w.stride, columns));
     for (int64_t e = 0; e < count; e++) CPL_TRY(check_pointer(erc, what, e, w.at[e], bytes));
     if (!dw.at) return CPL_OK;
@@ -112,56 +104,33 @@ static cpl_status check_experts(const cpl_erc *erc)
     return CPL_OK;
 }
 
-static cpl_status check_noise(const cpl_erc *erc)
-{
-    if (erc->noise < CPL_ERC_NOISE_DRAWN || erc->noise > CPL_ERC_NOISE_NONE)
-        return REFUSE("noise is %d, which is not a cpl_erc_noise_kind", (int)erc->noise);
-    if (erc->step >> 40 || erc->layer >> 16 || erc->draw >> 16)
-        return REFUSE("step must be below 2^40, layer and draw below 2^16");
-    if (erc->noise != CPL_ERC_NOISE_GIVEN) return CPL_OK;
-    if (!erc->delta) return REFUSE("noise is CPL_ERC_NOISE_GIVEN, but delta is NULL");
-    if (!aligned(erc->delta, sizeof(float))) return REFUSE("delta is not aligned to 4 bytes");
-    for (int64_t i = 0; i < erc->n_experts * erc->d_model; i++)
-        if (!isfinite(erc->delta[i]))
-            return REFUSE("delta[%lld,%lld] is not finite", (long long)(i / erc->d_model),
-                          (long long)(i % erc->d_model));
-    return CPL_OK;
-}
-
 static cpl_status check_options(const cpl_erc *erc)
 {
     if (erc->activation < CPL_ERC_GATE || erc->activation > CPL_ERC_GATE_UP)
-        return REFUSE("activation is %d, which is not a cpl_erc_activation", (int)erc->activation);
+        return CPL_REFUSE("activation is %d, which is not a cpl_erc_activation",
+                          (int)erc->activation);
     if ((erc->dtype != CPL_ERC_F32 && erc->dtype != CPL_ERC_BF16) ||
         (erc->compute != CPL_ERC_F32 && erc->compute != CPL_ERC_BF16))
-        return REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
+        return CPL_REFUSE("dtype and compute must be CPL_ERC_F32 or CPL_ERC_BF16");
     if (!isfinite(erc->alpha) || erc->alpha < 0)
-        return REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
-    if (!isfinite(erc->weight)) return REFUSE("weight is %g, must be a number", erc->weight);
-    if (erc->n_threads < 0 || erc->n_threads > MOST_THREADS)
-        return REFUSE("n_threads is %d, must be 0 ... %d", erc->n_threads, MOST_THREADS);
-    return CPL_OK;
-}
-
-static cpl_status check_floats(const char *what, const void *at, bool needed)
-{
-    if (!at && needed) return REFUSE("%s is NULL", what);
-    if (!aligned(at, sizeof(float))) return REFUSE("%s is not aligned to 4 bytes", what);
-    return CPL_OK;
+        return CPL_REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
+    if (!isfinite(erc->weight)) return CPL_REFUSE("weight is %g, must be a number", erc->weight);
+    return cpl_check_threads(erc->n_threads);
 }
 
 static cpl_status check(const cpl_erc *erc)
 {
     CPL_TRY(check_shape(erc));
     CPL_TRY(check_options(erc));
-    CPL_TRY(check_floats("router", erc->router, true));
-    CPL_TRY(check_floats("router_grad", erc->router_grad, false));
-    CPL_TRY(check_floats("M", erc->M, false));
-    CPL_TRY(check_floats("eps", erc->eps, false));
-    CPL_TRY(check_floats("diagonal", erc->diagonal, false));
-    CPL_TRY(check_floats("violations", erc->violations, false));
+    CPL_TRY(cpl_check_floats("router", erc->router, true));
+    CPL_TRY(cpl_check_floats("router_grad", erc->router_grad, false));
+    CPL_TRY(cpl_check_floats("M", erc->M, false));
+    CPL_TRY(cpl_check_floats("eps", erc->eps, false));
+    CPL_TRY(cpl_check_floats("diagonal", erc->diagonal, false));
+    CPL_TRY(cpl_check_floats("violations", erc->violations, false));
     CPL_TRY(check_experts(erc));
-    return check_noise(erc);
+    return cpl_check_noise(erc->noise, erc->step, erc->layer, erc->draw, erc->delta, erc->n_experts,
+                           erc->d_model);
 }
 
 /* ---- from the public struct to the operations ---- */
@@ -263,7 +232,7 @@ static void report(cpl_erc *erc, const evaluation *e)
 
 cpl_status cpl_erc_scratch(const cpl_erc *erc, size_t *bytes)
 {
-    if (!erc || !bytes) return REFUSE("erc or bytes is NULL");
+    if (!erc || !bytes) return CPL_REFUSE("erc or bytes is NULL");
     const cpl_erc full = with_part(erc);
     CPL_TRY(check(&full));
     *bytes = evaluation_of(&full, NULL).bytes;
@@ -276,7 +245,7 @@ static cpl_status begin(evaluation *e, const cpl_erc *full)
     CPL_TRY(check(full));
     *e = evaluation_of(full, full->scratch);
     if (full->scratch_bytes < e->bytes)
-        return REFUSE("scratch has %zu bytes, %zu are needed", full->scratch_bytes, e->bytes);
+        return CPL_REFUSE("scratch has %zu bytes, %zu are needed", full->scratch_bytes, e->bytes);
     return CPL_OK;
 }
 
@@ -289,11 +258,12 @@ static int phase_done(int phase)
 
 static cpl_status begin_phase(evaluation *e, const cpl_erc *erc, int phase, const char *name)
 {
-    if (!erc) return REFUSE("erc is NULL");
+    if (!erc) return CPL_REFUSE("erc is NULL");
     if (erc->phase != phase)
-        return REFUSE("%s was called out of order, or a fork() lies between the phases", name);
-    if (!erc->scratch) return REFUSE("scratch is NULL: the phases need the caller's");
-    if (!erc->diagonal || !erc->violations) return REFUSE("diagonal and violations must be given");
+        return CPL_REFUSE("%s was called out of order, or a fork() lies between the phases", name);
+    if (!erc->scratch) return CPL_REFUSE("scratch is NULL: the phases need the caller's");
+    if (!erc->diagonal || !erc->violations)
+        return CPL_REFUSE("diagonal and violations must be given");
     const cpl_erc full = with_part(erc);
     return begin(e, &full);
 }
@@ -329,7 +299,7 @@ cpl_status cpl_erc_finish(cpl_erc *erc)
 
 cpl_status cpl_erc_run(cpl_erc *erc)
 {
-    if (!erc) return REFUSE("erc is NULL");
+    if (!erc) return CPL_REFUSE("erc is NULL");
     cpl_erc full      = with_part(erc);
     cpl_status status = CPL_OK;
     void *taken       = NULL;
@@ -341,8 +311,8 @@ cpl_status cpl_erc_run(cpl_erc *erc)
     evaluation e;
     CPL_TRY_DONE(begin(&e, &full));
     if (full.end_expert - full.first_expert != full.n_experts) {
-        status = REFUSE("cpl_erc_run needs every expert; of [%lld, %lld) take the three phases",
-                        (long long)full.first_expert, (long long)full.end_expert);
+        status = CPL_REFUSE("cpl_erc_run needs every expert; of [%lld, %lld) take the three phases",
+                            (long long)full.first_expert, (long long)full.end_expert);
         goto done;
     }
     draw_noise(&e, &full);

@@ -121,6 +121,7 @@ static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_
     cpl_coupling_outputs o = *out;
     if (erc->gradient == CPL_ERC_TO_EXPERTS) o.dR = none;
     if (erc->gradient == CPL_ERC_TO_ROUTER) o.dw = (cpl_expert_weights){none, none, none};
+    if (erc->gradient == CPL_ERC_TO_ROUTER) o.latent.dw = none;
     if (!cpl_tensor_is_there(o.dR) || erc->proxy != CPL_PROXY_CENTRED) return o;
     be->ops->fill(be, out->drows, 0);
     o.dR = out->drows;
@@ -134,6 +135,42 @@ static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
     be->ops->centre(be, out->drows, out->drows);
     be->ops->add(be, out->dR, out->drows, 1);
 }
+
+/* ---- latent experts: the loss of other rows ---- */
+
+static bool is_latent(const cpl_coupling_outputs *out)
+{
+    return cpl_tensor_is_there(out->latent.w);
+}
+
+/* Returns whether the gradient of V is needed: for R or for W_l. */
+static bool needs_dv(const cpl_coupling_outputs *out)
+{
+    return cpl_tensor_is_there(out->dR) || cpl_tensor_is_there(out->latent.dw);
+}
+
+/* Sets V = (rows * delta) W_l^T, which takes the place of the proxies, and zeroes its gradient. */
+static void project_rows(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor rows)
+{
+    const cpl_coupling_latent *t = &out->latent;
+    be->ops->fill(be, t->x, 0);
+    be->ops->add_product(be, t->x, rows, out->delta);
+    be->ops->gemm_f32(be, t->v, CPL_AS_IS, t->x, CPL_TRANSPOSED, t->w, 0);
+    if (needs_dv(out)) be->ops->fill(be, t->dv, 0);
+}
+
+/* Adds the gradients of W_l and of the rows, computed from the gradient of V. */
+static void project_rows_backward(cpl_backend *be, const cpl_coupling_outputs *out)
+{
+    const cpl_coupling_latent *t = &out->latent;
+    if (cpl_tensor_is_there(t->dw))
+        be->ops->gemm_f32(be, t->dw, CPL_TRANSPOSED, t->dv, CPL_AS_IS, t->x, 1);
+    if (!cpl_tensor_is_there(out->dR)) return;
+    be->ops->gemm_f32(be, t->dx, CPL_AS_IS, t->dv, CPL_AS_IS, t->w, 0);
+    be->ops->add_product(be, out->dR, t->dx, out->delta);
+}
+
+/* ---- one draw ---- */
 
 static cpl_erc_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_expert_weights w,
                           const cpl_erc_settings *erc, const cpl_mesh *mesh)
@@ -152,6 +189,11 @@ static cpl_erc_job job_of(const cpl_coupling_outputs *out, cpl_tensor R, cpl_exp
                        .loss       = out->loss,
                        .diagonal   = out->diagonal,
                        .violations = out->violations};
+    if (is_latent(out)) {
+        job.R     = out->latent.v;
+        job.delta = cpl_tensor_none();
+        job.dR    = needs_dv(out) ? out->latent.dv : cpl_tensor_none();
+    }
     set_part(&job, R.shape[0], mesh);
     return job;
 }
@@ -206,10 +248,12 @@ void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R
     be->ops->erc.nearest(be, out->eps, rows);
     for (int64_t draw = 0; draw < draws; draw++) {
         draw_noise(be, out, erc, noise, draw);
+        if (is_latent(out)) project_rows(be, &own, rows);
         if (mesh)
             run_over(be, &job, mesh);
         else
             be->ops->erc.run_local(be, job);
+        if (is_latent(out)) project_rows_backward(be, &own);
     }
     if (mesh) cpl_group_sum_tensor(&mesh->world, be, out->loss);
     if (centred && cpl_tensor_is_there(own.dR)) centre_gradient(be, out);

@@ -12,13 +12,24 @@
  *                                          + max(M[j,i] - alpha M[i,i], 0)
  *
  *         With erc.proxy centred, the rows R_i - 1/n sum_j R_j replace R_i throughout
- *         (docs/method.md 3.13). */
+ *         (docs/method.md 3.13). Latent experts read V_i = W_l R~_i [l] in place of R~_i, and
+ *         M[i,j] = |V_i W_g^j| (docs/method.md 3.14). */
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
 
 #include "model/settings.h"
 #include "parallel/mesh.h"
 #include "tensor/ops.h"
+
+/* The projection of latent experts. If w is none, the experts read d numbers, and no other member
+ * is used. Products are in F32 whatever `compute` says. */
+typedef struct cpl_coupling_latent {
+    cpl_tensor w;      /* W_l [l,d], F32 or BF16; an input */
+    cpl_tensor dw;     /* [l,d] *adds*, or none if not requested */
+    cpl_tensor x;      /* [n,d]: *set* to the proxies R~ of the last draw */
+    cpl_tensor v;      /* [n,l]: *set* to V of the last draw */
+    cpl_tensor dx, dv; /* [n,d], [n,l]: scratch, needed with a gradient */
+} cpl_coupling_latent;
 
 /* The results of one layer. */
 typedef struct cpl_coupling_outputs {
@@ -36,6 +47,7 @@ typedef struct cpl_coupling_outputs {
     cpl_tensor drows; /* [n,d], with erc.proxy centred and dR: *set*; scratch for the caller */
     cpl_expert_weights
         dw; /* F32, *adds* for the matrices that the activation uses, or none if not requested */
+    cpl_coupling_latent latent;
 } cpl_coupling_outputs;
 
 /* The key of the noise. Equal keys give equal deltas on all machines. */
@@ -66,8 +78,8 @@ void cpl_coupling_schedule(const cpl_erc_settings *erc, int64_t step, double *we
  * hinge. R [n,d] F32 are the master rows. w are the weights that products read. Matrices that
  * erc.activation does not use may be none. If erc.reduce is mean, the caller divides `weight` by
  * the number of layers. The gradient treats eps and delta as constants. It covers R and the
- * experts, unless erc.gradient leaves R or the experts out. `compute` is the type that operands of
- * products are rounded to.
+ * experts with W_l, unless erc.gradient leaves R or the experts out. `compute` is the type that
+ * operands of products are rounded to.
  *
  * `mesh` is NULL for one process. With a mesh, w and dw hold this rank's experts. The columns of M
  * are divided over the expert ranks and the rows over the replicas. The loss is the whole loss. The
