@@ -6,14 +6,18 @@
 
 double cpl_cost_experts(const cpl_model_settings *c, double n_tokens)
 {
-    return 6.0 * n_tokens * (double)c->top_k * (double)c->d_expert * (double)c->d_model;
+    const double latent = 4.0 * (double)c->d_latent * (double)c->d_model;
+    return n_tokens *
+           (6.0 * (double)c->top_k * (double)c->d_expert * (double)cpl_model_expert_input(c) +
+            latent);
 }
 
 double cpl_cost_coupling(const cpl_model_settings *c, const cpl_erc_settings *erc)
 {
     static const double matrices[] = {1, 1, 1, 2, 3, 2}; /* gate ... output, gate_up */
     const double n = (double)c->n_experts, times = matrices[erc->activation] * (double)erc->draws;
-    return 2.0 * n * n * (double)c->d_expert * (double)c->d_model * times;
+    const double latent = 2.0 * n * (double)c->d_latent * (double)c->d_model * (double)erc->draws;
+    return 2.0 * n * n * (double)c->d_expert * (double)cpl_model_expert_input(c) * times + latent;
 }
 
 double cpl_cost_aoe(const cpl_model_settings *c, double n_tokens)

@@ -7,8 +7,8 @@
 
 #include "model/settings.h"
 
-/* Returns the operations of the experts of one layer, forward, over n_tokens: 6 T K D d. Other work
- * is compared with this base for every router. */
+/* Returns the operations of the experts of one layer, forward, over n_tokens: 6 T K D d, or with
+ * latent experts 6 T K D l and 4 T l d for their projections. Other work is compared with this base for every router. */
 double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 
 /* Returns the additional operations of Autonomy-of-Experts with rank r: 2 T (n-K) d r for the
@@ -18,7 +18,8 @@ double cpl_cost_experts(const cpl_model_settings *config, double n_tokens);
 double cpl_cost_aoe(const cpl_model_settings *config, double n_tokens);
 
 /* Returns the operations of the coupling loss of one layer, forward: 2 n^2 D d, times erc.draws and
- * the matrices that erc.activation reads (1 to 3). Backward takes twice as many if every hinge is
+ * the matrices that erc.activation reads (1 to 3). Latent experts have l in place of d, and 2 n l d
+ * for the projection. Backward takes twice as many if every hinge is
  * active, and 0 if every hinge is inactive. */
 double cpl_cost_coupling(const cpl_model_settings *config, const cpl_erc_settings *erc);
 

@@ -45,9 +45,9 @@ static cpl_status check_range(const char *what, int64_t first, int64_t end, int6
 
 static cpl_status check_shape(const cpl_erc *erc)
 {
-    CPL_TRY(cpl_check_size("n_experts", erc->n_experts, CPL_MOST_EXPERTS));
-    CPL_TRY(cpl_check_size("d_model", erc->d_model, CPL_MOST_WIDTH));
-    CPL_TRY(cpl_check_size("d_expert", erc->d_expert, CPL_MOST_WIDTH));
+    CPL_TRY(cpl_erc_check_size("n_experts", erc->n_experts, CPL_MOST_EXPERTS));
+    CPL_TRY(cpl_erc_check_size("d_model", erc->d_model, CPL_MOST_WIDTH));
+    CPL_TRY(cpl_erc_check_size("d_expert", erc->d_expert, CPL_MOST_WIDTH));
     CPL_TRY(check_range("experts", erc->first_expert, erc->end_expert, erc->n_experts));
     return check_range("rows", erc->first_row, erc->end_row, erc->n_experts);
 }
@@ -115,22 +115,22 @@ static cpl_status check_options(const cpl_erc *erc)
     if (!isfinite(erc->alpha) || erc->alpha < 0)
         return CPL_REFUSE("alpha is %g, must be a number >= 0", erc->alpha);
     if (!isfinite(erc->weight)) return CPL_REFUSE("weight is %g, must be a number", erc->weight);
-    return cpl_check_threads(erc->n_threads);
+    return cpl_erc_check_threads(erc->n_threads);
 }
 
 static cpl_status check(const cpl_erc *erc)
 {
     CPL_TRY(check_shape(erc));
     CPL_TRY(check_options(erc));
-    CPL_TRY(cpl_check_floats("router", erc->router, true));
-    CPL_TRY(cpl_check_floats("router_grad", erc->router_grad, false));
-    CPL_TRY(cpl_check_floats("M", erc->M, false));
-    CPL_TRY(cpl_check_floats("eps", erc->eps, false));
-    CPL_TRY(cpl_check_floats("diagonal", erc->diagonal, false));
-    CPL_TRY(cpl_check_floats("violations", erc->violations, false));
+    CPL_TRY(cpl_erc_check_floats("router", erc->router, true));
+    CPL_TRY(cpl_erc_check_floats("router_grad", erc->router_grad, false));
+    CPL_TRY(cpl_erc_check_floats("M", erc->M, false));
+    CPL_TRY(cpl_erc_check_floats("eps", erc->eps, false));
+    CPL_TRY(cpl_erc_check_floats("diagonal", erc->diagonal, false));
+    CPL_TRY(cpl_erc_check_floats("violations", erc->violations, false));
     CPL_TRY(check_experts(erc));
-    return cpl_check_noise(erc->noise, erc->step, erc->layer, erc->draw, erc->delta, erc->n_experts,
-                           erc->d_model);
+    return cpl_erc_check_noise(erc->noise, erc->step, erc->layer, erc->draw, erc->delta,
+                               erc->n_experts, erc->d_model);
 }
 
 /* ---- from the public struct to the operations ---- */

@@ -22,23 +22,23 @@ void cpl_erc_latent_init(cpl_erc_latent *latent)
 static cpl_status check(const cpl_erc_latent *t)
 {
     if (!t) return CPL_REFUSE("latent is NULL");
-    CPL_TRY(cpl_check_size("n_experts", t->n_experts, CPL_MOST_EXPERTS));
-    CPL_TRY(cpl_check_size("d_model", t->d_model, CPL_MOST_WIDTH));
-    CPL_TRY(cpl_check_size("d_latent", t->d_latent, CPL_MOST_WIDTH));
+    CPL_TRY(cpl_erc_check_size("n_experts", t->n_experts, CPL_MOST_EXPERTS));
+    CPL_TRY(cpl_erc_check_size("d_model", t->d_model, CPL_MOST_WIDTH));
+    CPL_TRY(cpl_erc_check_size("d_latent", t->d_latent, CPL_MOST_WIDTH));
     if (t->norm && !(t->norm_eps > 0 && isfinite(t->norm_eps)))
         return CPL_REFUSE(
             "norm is given, but norm_eps is %g: set it to the eps of the norm, above 0",
             t->norm_eps);
-    CPL_TRY(cpl_check_floats("router", t->router, true));
-    CPL_TRY(cpl_check_floats("projection", t->projection, true));
-    CPL_TRY(cpl_check_floats("norm", t->norm, false));
-    CPL_TRY(cpl_check_floats("eps", t->eps, false));
-    CPL_TRY(cpl_check_floats("router_grad", t->router_grad, false));
-    CPL_TRY(cpl_check_floats("projection_grad", t->projection_grad, false));
-    CPL_TRY(cpl_check_floats("norm_grad", t->norm_grad, false));
-    CPL_TRY(cpl_check_threads(t->n_threads));
-    return cpl_check_noise(t->noise, t->step, t->layer, t->draw, t->delta, t->n_experts,
-                           t->d_model);
+    CPL_TRY(cpl_erc_check_floats("router", t->router, true));
+    CPL_TRY(cpl_erc_check_floats("projection", t->projection, true));
+    CPL_TRY(cpl_erc_check_floats("norm", t->norm, false));
+    CPL_TRY(cpl_erc_check_floats("eps", t->eps, false));
+    CPL_TRY(cpl_erc_check_floats("router_grad", t->router_grad, false));
+    CPL_TRY(cpl_erc_check_floats("projection_grad", t->projection_grad, false));
+    CPL_TRY(cpl_erc_check_floats("norm_grad", t->norm_grad, false));
+    CPL_TRY(cpl_erc_check_threads(t->n_threads));
+    return cpl_erc_check_noise(t->noise, t->step, t->layer, t->draw, t->delta, t->n_experts,
+                               t->d_model);
 }
 
 /* ---- scratch ---- */
@@ -127,7 +127,7 @@ cpl_status cpl_erc_latent_rows(cpl_erc_latent *latent)
     cpl_status status = CPL_OK;
     work w;
     CPL_TRY(check(latent));
-    CPL_TRY(cpl_check_floats("rows", latent->rows, true));
+    CPL_TRY(cpl_erc_check_floats("rows", latent->rows, true));
     const int64_t n = latent->n_experts, l = latent->d_latent;
     CPL_TRY_DONE(begin(&w, latent));
     memcpy(latent->rows, w.v.at, (size_t)(n * l) * sizeof(float));
@@ -160,7 +160,7 @@ cpl_status cpl_erc_latent_gradients(const cpl_erc_latent *latent)
     cpl_status status = CPL_OK;
     work w;
     CPL_TRY(check(latent));
-    CPL_TRY(cpl_check_floats("rows_grad", latent->rows_grad, true));
+    CPL_TRY(cpl_erc_check_floats("rows_grad", latent->rows_grad, true));
     const int64_t n = latent->n_experts, l = latent->d_latent;
     CPL_TRY_DONE(begin(&w, latent));
     for (int64_t i = 0; latent->norm && i < n; i++)

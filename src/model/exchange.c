@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "model/params.h"
 #include "parallel/tensors.h"
 #include "tensor/backend/backend.h"
 
@@ -57,7 +58,7 @@ cpl_status cpl_exchange_init(cpl_exchange **out, cpl_backend *be, const cpl_mode
     *x                = (cpl_exchange){.be      = be,
                                        .mesh    = mesh,
                                        .config  = *config,
-                                       .d       = config->d_model,
+                                       .d       = cpl_model_expert_input(config),
                                        .n       = n,
                                        .n_local = mesh->n_local,
                                        .n_kept  = n_kept};
@@ -162,7 +163,8 @@ static void take_arrived(arrived *a, cpl_tensor_arena *arena, const cpl_model_se
 {
     const int64_t R = a->rows, n_local = cpl_model_local_experts(c);
     const cpl_tensor slim = cpl_tensor_2d(NULL, c->activations, R, c->d_expert);
-    a->x           = cpl_tensor_take(arena, cpl_tensor_2d(NULL, c->activations, R, c->d_model));
+    a->x =
+        cpl_tensor_take(arena, cpl_tensor_2d(NULL, c->activations, R, cpl_model_expert_input(c)));
     a->weight      = cpl_tensor_take_2d(arena, R, 1);
     a->gate        = cpl_tensor_take(arena, slim);
     a->up          = cpl_tensor_take(arena, slim);
@@ -183,7 +185,7 @@ static size_t arrived_bytes(const cpl_model_settings *config, int64_t rows)
 cpl_work cpl_exchange_work(const cpl_model_settings *config, int64_t rows)
 {
     return (cpl_work){.n_tokens  = rows,
-                      .d_model   = config->d_model,
+                      .d_model   = cpl_model_expert_input(config),
                       .d_expert  = config->d_expert,
                       .n_experts = cpl_model_local_experts(config),
                       .top_k     = 1,
@@ -230,7 +232,7 @@ static passing make_passing(cpl_exchange *x, int64_t rows, int64_t n_sent, bool 
 size_t cpl_exchange_bytes_for(const cpl_model_settings *c, cpl_dtype compute, int64_t n_kept,
                               int64_t tokens, int64_t rows)
 {
-    const int64_t n_sent = tokens * c->top_k, d = c->d_model;
+    const int64_t n_sent = tokens * c->top_k, d = cpl_model_expert_input(c);
     const size_t unit    = (size_t)d * cpl_dtype_bytes(compute);
     const size_t forward = grown(0, passing_bytes(rows, n_sent, d, false));
     const size_t both    = grown(forward, passing_bytes(rows, n_sent, d, true));
@@ -319,8 +321,8 @@ static void send_rows(cpl_exchange *x, cpl_backend *be, const arrived *a, cpl_te
 static int64_t rows_bytes(const cpl_model_settings *c, cpl_dtype compute, int64_t away,
                           int64_t here)
 {
-    return away * c->d_model * (int64_t)cpl_dtype_bytes(compute) +
-           here * c->d_model * (int64_t)sizeof(float);
+    const int64_t width = cpl_model_expert_input(c);
+    return away * width * (int64_t)cpl_dtype_bytes(compute) + here * width * (int64_t)sizeof(float);
 }
 
 /* Counts all-to-alls of counts, rows, weights and results. */

@@ -2,7 +2,8 @@
  * returned (all-to-all with counts).
  *
  * Room:   model.
- * Names:  T tokens of this rank with K choices each; E ranks that together hold the n experts, n /
+ * Names:  d width of the experts' input, model.latent_dim for latent experts;
+ *         T tokens of this rank with K choices each; E ranks that together hold the n experts, n /
  *         E each (parallel/mesh.h); R rows on this rank, one for every choice of one of its experts
  *         by a token of any of the E ranks. Dropless: no limit on R.
  * Sends:  forward    to the expert: the row of each choice, in the type of the products, and its

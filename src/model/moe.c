@@ -32,6 +32,9 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     const cpl_tensor slim = cpl_tensor_2d(NULL, type, t * k, config->d_expert);
     kept->gate            = own ? cpl_tensor_take(arena, slim) : none;
     kept->up              = own ? cpl_tensor_take(arena, slim) : none;
+    const int64_t l       = config->d_latent;
+    kept->latent          = l ? cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, l)) : none;
+    kept->mixed           = l ? cpl_tensor_take_2d(arena, t, l) : none;
     kept->counts          = cpl_tensor_take_1d(arena, n);
     kept->mean_prob       = cpl_tensor_take_1d(arena, n);
     kept->z               = cpl_tensor_take_1d(arena, 1);
@@ -49,10 +52,13 @@ void cpl_moe_scratch_take(cpl_moe_scratch *s, cpl_tensor_arena *arena,
     const bool hidden     = training && cpl_router_gate_rank(config) > 0;
     s->logits             = cpl_tensor_take_2d(arena, t, config->n_experts);
     s->dweight            = training ? cpl_tensor_take_2d(arena, t, config->top_k) : none;
-    s->dhidden  = hidden ? cpl_tensor_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
-    s->db       = none;
-    s->exchange = NULL;
-    s->kept     = 0;
+    s->dhidden = hidden ? cpl_tensor_take_2d(arena, t * config->top_k, config->aoe_rank) : none;
+    const bool latent = training && config->d_latent > 0;
+    s->dlatent        = latent ? cpl_tensor_take_2d(arena, t, config->d_latent) : none;
+    s->dmixed         = latent ? cpl_tensor_take_2d(arena, t, config->d_latent) : none;
+    s->db             = none;
+    s->exchange       = NULL;
+    s->kept           = 0;
     s->shared.y = s->shared.expert = s->shared.weight = s->shared.dweight = none;
     if (cpl_model_shared_width(config) == 0) return;
     s->shared.y       = cpl_tensor_take_2d(arena, t, config->d_model);
@@ -188,29 +194,58 @@ cpl_expert_weights cpl_moe_experts(const cpl_layer_params *w)
     return e;
 }
 
-/* Sets y [T,d] to the outputs of the chosen experts, computed by this process or by the ranks that
- * hold the experts. */
-static void experts_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
+/* Sets y to the outputs of the chosen experts for the input x, computed by this process or by the
+ * ranks that hold the experts. x and y are [T,d], or [T,l] of latent experts. */
+static void experts_forward(cpl_backend *be, cpl_tensor y, cpl_tensor x, const cpl_moe_kept *kept,
                             const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
     if (s->exchange)
-        cpl_exchange_experts(s->exchange, be, s->kept, y, kept->b, kept->weight, kept->plan,
+        cpl_exchange_experts(s->exchange, be, s->kept, y, x, kept->weight, kept->plan,
                              cpl_moe_experts(w));
     else
-        be->ops->experts(be, y, kept->gate, kept->up, kept->b, kept->hidden, kept->weight,
-                         kept->plan, cpl_moe_experts(w));
+        be->ops->experts(be, y, kept->gate, kept->up, x, kept->hidden, kept->weight, kept->plan,
+                         cpl_moe_experts(w));
 }
 
-static void experts_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
-                             cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
+/* Runs backward of experts_forward: *adds* to dx and dw. */
+static void experts_backward(cpl_backend *be, const cpl_layer_params *dw, cpl_tensor dx,
+                             cpl_tensor x, const cpl_moe_kept *kept, cpl_tensor dy,
+                             const cpl_layer_params *w, const cpl_moe_scratch *s)
 {
     if (s->exchange)
-        cpl_exchange_experts_backward(s->exchange, be, s->kept, s->db, s->dweight,
-                                      cpl_moe_experts(dw), dy, kept->plan, cpl_moe_experts(w));
+        cpl_exchange_experts_backward(s->exchange, be, s->kept, dx, s->dweight, cpl_moe_experts(dw),
+                                      dy, kept->plan, cpl_moe_experts(w));
     else
-        be->ops->experts_backward(be, s->db, s->dhidden, s->dweight, cpl_moe_experts(dw), dy,
-                                  kept->gate, kept->up, kept->b, kept->hidden, kept->weight,
-                                  kept->plan, cpl_moe_experts(w));
+        be->ops->experts_backward(be, dx, s->dhidden, s->dweight, cpl_moe_experts(dw), dy,
+                                  kept->gate, kept->up, x, kept->hidden, kept->weight, kept->plan,
+                                  cpl_moe_experts(w));
+}
+
+/* Sets y [T,d] to the outputs of the chosen experts, through the projections of latent experts. */
+static void mix_forward(cpl_backend *be, cpl_tensor y, const cpl_moe_kept *kept,
+                        const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    if (!cpl_tensor_is_there(kept->latent)) {
+        experts_forward(be, y, kept->b, kept, w, s);
+        return;
+    }
+    be->ops->gemm(be, kept->latent, CPL_AS_IS, kept->b, CPL_TRANSPOSED, w->latent_down, 0);
+    experts_forward(be, kept->mixed, kept->latent, kept, w, s);
+    be->ops->gemm(be, y, CPL_AS_IS, kept->mixed, CPL_TRANSPOSED, w->latent_up, 0);
+}
+
+/* Runs backward of mix_forward: *adds* to s->db and dw. */
+static void mix_backward(cpl_backend *be, const cpl_layer_params *dw, const cpl_moe_kept *kept,
+                         cpl_tensor dy, const cpl_layer_params *w, const cpl_moe_scratch *s)
+{
+    if (!cpl_tensor_is_there(kept->latent)) {
+        experts_backward(be, dw, s->db, kept->b, kept, dy, w, s);
+        return;
+    }
+    be->ops->linear_backward(be, s->dmixed, dw->latent_up, dy, kept->mixed, w->latent_up, 0);
+    be->ops->fill(be, s->dlatent, 0);
+    experts_backward(be, dw, s->dlatent, kept->latent, kept, s->dmixed, w, s);
+    be->ops->linear_backward(be, s->db, dw->latent_down, s->dlatent, kept->b, w->latent_down, 1);
 }
 
 static void norm_input(cpl_backend *be, const cpl_moe_kept *kept, cpl_tensor x,
@@ -232,7 +267,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     ops->route_stats(be, kept->counts, kept->mean_prob, kept->z, kept->entropy, kept->probs,
                      kept->lse, kept->expert, how.sigmoid);
     ops->dispatch(be, kept->plan, kept->expert, config->n_experts);
-    experts_forward(be, out, kept, w, s);
+    mix_forward(be, out, kept, w, s);
     shared_forward(be, out, kept, w, s);
     ops->add(be, out, x, 1);
 }
@@ -244,7 +279,7 @@ void cpl_moe_backward(cpl_backend *be, cpl_tensor dx, cpl_layer_params *dw, cpl_
     const cpl_ops *ops = be->ops;
     if (config->recompute_norms) norm_input(be, kept, x, w, config);
     ops->fill(be, s->db, 0);
-    experts_backward(be, dw, kept, dx, w, s);
+    mix_backward(be, dw, kept, dx, w, s);
     shared_backward(be, dw, kept, dx, w, s);
     route_backward(be, kept, scales, routing_of(w, config), s);
     scores_backward(be, dw, kept, w, config, s);

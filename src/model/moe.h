@@ -18,6 +18,11 @@
  *
  *             shared expert of b = W_down (SiLU(W_gate b) * (W_up b))
  *
+ *         With model.latent_dim the experts (not the shared one) read W_l b [l] and their sum returns
+ *         by W_u (LatentMoE of Nemotron 3; docs/method.md 3.14):
+ *
+ *             out = x + W_u sum_{e in S} p[e] E_e(W_l b) + shared expert of b
+ *
  *         The router's logits are F32 products of the F32 master rows, whatever type the experts
  *         use. */
 #ifndef CPL_MODEL_MOE_H
@@ -38,21 +43,24 @@ typedef struct cpl_moe_kept {
     cpl_tensor expert; /* [T,K] I32 */
     cpl_tensor weight; /* [T,K] */
     cpl_dispatch plan;
-    cpl_tensor gate, up;               /* [T K, D]; none when not training, or with an exchange */
-    cpl_tensor counts, mean_prob;      /* [n] */
-    cpl_tensor z, entropy;             /* [1] */
-    cpl_tensor n_negative;             /* [1] F64 *adds* the number of the T n logits below 0;
+    cpl_tensor gate, up;          /* [T K, D]; none when not training, or with an exchange */
+    cpl_tensor latent, mixed;     /* [T,l] W_l b, and the sum of the experts' outputs, F32; none
+                                          without latent_dim */
+    cpl_tensor counts, mean_prob; /* [n] */
+    cpl_tensor z, entropy;        /* [1] */
+    cpl_tensor n_negative;        /* [1] F64 *adds* the number of the T n logits below 0;
                                           none, as cpl_moe_take sets it: not counted */
     cpl_tensor shared_gate, shared_up; /* [T,S]; none if not training, or without shared expert */
 } cpl_moe_kept;
 
 /* Scratch shared by all layers. */
 typedef struct cpl_moe_scratch {
-    cpl_tensor logits;      /* [T,n]: logits in forward, dlogits in backward */
-    cpl_tensor dweight;     /* [T,K] */
-    cpl_tensor dhidden;     /* [T K, r] gradient of the chosen h_e with aoe, otherwise none */
-    cpl_tensor db;          /* [T,d], set by the caller to memory that is otherwise unused */
-    cpl_exchange *exchange; /* NULL if all experts are in this process */
+    cpl_tensor logits;          /* [T,n]: logits in forward, dlogits in backward */
+    cpl_tensor dweight;         /* [T,K] */
+    cpl_tensor dhidden;         /* [T K, r] gradient of the chosen h_e with aoe, otherwise none */
+    cpl_tensor db;              /* [T,d], set by the caller to memory that is otherwise unused */
+    cpl_tensor dlatent, dmixed; /* [T,l] gradients of latent and mixed; none without latent_dim */
+    cpl_exchange *exchange;     /* NULL if all experts are in this process */
     int64_t kept;
     struct {                /* for the shared expert; none if the model has no shared expert */
         cpl_tensor y;       /* [T,d] */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 typedef enum owner { MODEL, LAYER, EXPERTS } owner;
-typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, SHARED } when;
-typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S } size;
+typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, LATENT, SHARED } when;
+typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S, SIZE_l } size;
 
 typedef struct row {
     const char *field;
@@ -36,6 +36,11 @@ int64_t cpl_model_kv_width(const cpl_model_settings *c)
     return c->d_model / c->n_heads * c->n_kv_heads;
 }
 
+int64_t cpl_model_expert_input(const cpl_model_settings *c)
+{
+    return c->d_latent ? c->d_latent : c->d_model;
+}
+
 int64_t cpl_model_shared_width(const cpl_model_settings *c)
 {
     return c->n_shared * c->d_expert;
@@ -43,7 +48,7 @@ int64_t cpl_model_shared_width(const cpl_model_settings *c)
 
 bool cpl_model_is_olmoe(const cpl_model_settings *c)
 {
-    return cpl_router_of(c)->is_olmoe && c->n_shared == 0;
+    return cpl_router_of(c)->is_olmoe && c->n_shared == 0 && c->d_latent == 0;
 }
 
 int64_t cpl_model_aoe_rank(int64_t d_model, int64_t d_expert)
@@ -61,8 +66,13 @@ static bool factorised(const cpl_model_settings *c)
 static bool has(const cpl_model_settings *c, when which)
 {
     const bool of[] = {
-        [ALWAYS] = true,       [UNTIED] = !c->tied,     [ROUTER] = cpl_router_of(c)->has_rows,
-        [AOE] = factorised(c), [BIAS] = c->router_bias, [SHARED] = c->n_shared > 0,
+        [ALWAYS] = true,
+        [UNTIED] = !c->tied,
+        [ROUTER] = cpl_router_of(c)->has_rows,
+        [AOE]    = factorised(c),
+        [BIAS]   = c->router_bias,
+        [LATENT] = c->d_latent > 0,
+        [SHARED] = c->n_shared > 0,
     };
     return of[which];
 }
@@ -78,6 +88,7 @@ static int64_t size_of(const cpl_model_settings *c, size s)
         [SIZE_N]  = c->n_experts,
         [SIZE_r]  = c->aoe_rank,
         [SIZE_S]  = cpl_model_shared_width(c),
+        [SIZE_l]  = cpl_model_expert_input(c),
     };
     return of[s];
 }
@@ -234,9 +245,10 @@ static cpl_status check_size(const cpl_model_settings *c)
 {
     static const double most = 0x1p50; /* numbers; they take four pebibytes in F32 */
     double d = (double)c->d_model, layers = (double)c->n_layers, n = (double)c->n_experts;
+    double latent = (double)c->d_latent, input = (double)cpl_model_expert_input(c);
+    double experts = 3.0 * (double)c->d_expert * (n * input + (double)c->n_shared * d);
     double numbers = 2.0 * (double)c->vocab_size * d +
-                     layers * (4.0 * d * d + n * d + gate_factors(c) +
-                               3.0 * (n + (double)c->n_shared) * (double)c->d_expert * d);
+                     layers * (4.0 * d * d + n * d + 2.0 * latent * d + gate_factors(c) + experts);
     if (numbers <= most) return CPL_OK;
     return CPL_FAIL(CPL_ERR_INPUT,
                     "the model.* sizes make %.3g parameters, more than the limit of 2^50", numbers);
@@ -259,6 +271,21 @@ static cpl_status check_router(const cpl_model_settings *c)
                         "model.aoe_initializer_range is %g, but model.router is %s: only aoe has "
                         "factorised gates",
                         c->aoe_init_std, cpl_router_of(c)->name);
+    return CPL_OK;
+}
+
+static cpl_status check_latent(const cpl_model_settings *c)
+{
+    if (c->d_latent > c->d_model)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.latent_dim is %lld, but model.hidden_size is %lld: latent experts "
+                        "read at most as many numbers",
+                        (long long)c->d_latent, (long long)c->d_model);
+    if (c->d_latent && factorised(c))
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.latent_dim is %lld, but model.router is %s, whose experts read the "
+                        "token itself: use model.router=softmax, or leave model.latent_dim at 0",
+                        (long long)c->d_latent, cpl_router_of(c)->name);
     return CPL_OK;
 }
 
@@ -287,5 +314,6 @@ cpl_status cpl_model_resolve(cpl_model_settings *c)
                         "model.num_attention_heads",
                         (long long)c->n_kv_heads, (long long)c->n_heads);
     CPL_TRY(check_router(c));
+    CPL_TRY(check_latent(c));
     return check_size(c);
 }

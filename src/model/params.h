@@ -57,6 +57,9 @@ typedef struct cpl_param {
 /* Returns the key/value width: d G / H. */
 int64_t cpl_model_kv_width(const cpl_model_settings *config);
 
+/* Returns the width of an expert's input and output: model.latent_dim, or d without it. */
+int64_t cpl_model_expert_input(const cpl_model_settings *config);
+
 /* Returns the total width of the shared experts, or 0 if the model has none. */
 int64_t cpl_model_shared_width(const cpl_model_settings *config);
 

@@ -157,8 +157,9 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input)
 static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
-    const int64_t experts = c->n_experts * c->d_expert * c->d_model, v = c->vocab_size * c->d_model;
-    const cpl_work work = cpl_pass_work(c, 1, false);
+    const int64_t experts       = c->n_experts * c->d_expert * cpl_model_expert_input(c);
+    const int64_t v             = c->vocab_size * c->d_model;
+    const cpl_work work         = cpl_pass_work(c, 1, false);
     cpl_backend cpu;
     if (!cpl_plan_on_gpu(input)) return 0;
     cpl_backend_cpu(&cpu, input->compute, input->n_threads);

@@ -143,8 +143,9 @@ static double traffic_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
     const double d = (double)c->d_model, K = (double)c->top_k;
-    const double wide  = K * (double)c->d_expert + (double)cpl_model_shared_width(c);
-    const double layer = 18 * d + 3 * wide + 2 * (K + 1) * d, logits = 10.0 / 3;
+    const double wide   = K * (double)c->d_expert + (double)cpl_model_shared_width(c);
+    const double layer  = 18 * d + 3 * wide + 2 * (K * (double)cpl_model_expert_input(c) + d),
+                 logits = 10.0 / 3;
     return (double)c->n_layers * layer * (double)cpl_dtype_bytes(c->activations) +
            logits * (double)c->vocab_size;
 }

@@ -64,6 +64,8 @@ static void variant_words(cpl_text *out, const cpl_plan *plan)
     const cpl_model_settings *c = &plan->input.model;
     char router[96];
     if (!cpl_router_of(c)->is_olmoe) cpl_text_printf(out, ", %s", cpl_router_describe(router, c));
+    if (c->d_latent > 0)
+        cpl_text_printf(out, ", latent experts of input width %lld", (long long)c->d_latent);
     if (c->n_shared > 0)
         cpl_text_printf(out, ", %lld shared expert%s", (long long)c->n_shared,
                         c->n_shared == 1 ? "" : "s");
@@ -314,13 +316,14 @@ static json_t *time_object(const cpl_plan *plan)
 static json_t *shape_object(const cpl_plan *plan)
 {
     const cpl_model_settings *c = &plan->input.model;
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I}", "L",
-        (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D", (json_int_t)c->d_expert, "H",
-        (json_int_t)c->n_heads, "Hkv", (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts,
-        "K", (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied, "router",
-        cpl_router_of(&plan->input.model)->name, "router_bias", c->router_bias, "n_shared_experts",
-        (json_int_t)c->n_shared, "r", (json_int_t)plan->aoe_rank);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:b, s:I, s:I, s:I}", "L",
+                     (json_int_t)c->n_layers, "d", (json_int_t)c->d_model, "D",
+                     (json_int_t)c->d_expert, "H", (json_int_t)c->n_heads, "Hkv",
+                     (json_int_t)c->n_kv_heads, "n", (json_int_t)c->n_experts, "K",
+                     (json_int_t)c->top_k, "V", (json_int_t)c->vocab_size, "tied", c->tied,
+                     "router", cpl_router_of(&plan->input.model)->name, "router_bias",
+                     c->router_bias, "n_shared_experts", (json_int_t)c->n_shared, "latent_dim",
+                     (json_int_t)c->d_latent, "r", (json_int_t)plan->aoe_rank);
 }
 
 static json_t *counts_object(const cpl_plan *plan)

@@ -96,6 +96,7 @@ static cpl_status find_form(graph *out, const cpl_model_settings *c, const char 
     if (!cpl_router_of(c)->has_rows)
         return refuse(folder, "its experts are chosen by their own norms (Autonomy-of-Experts)");
     CPL_ASSERT(sigmoid || cpl_router_of(c)->scores == CPL_SCORES_SOFTMAX);
+    if (c->d_latent > 0) return refuse(folder, "its experts are latent (latent_dim)");
     if (c->n_shared > 0) return refuse(folder, "it has shared experts (n_shared_experts)");
     if (!isnan(c->clip_qkv)) return refuse(folder, "it clamps queries, keys and values (clip_qkv)");
     if (sigmoid && !c->norm_topk)

@@ -191,7 +191,7 @@ static cpl_status load_fused(cpl_named_list *list, const cpl_stored_files *weigh
 {
     char name[128];
     const cpl_stored *fused = NULL;
-    const int64_t n = config->n_experts, d = config->d_model, D = config->d_expert;
+    const int64_t n = config->n_experts, d = cpl_model_expert_input(config), D = config->d_expert;
     snprintf(name, sizeof name, "model.layers.%lld.mlp.experts.gate_up_proj", (long long)l);
     CPL_TRY(find_fused(&fused, weights, name, (int64_t[]){n, 2 * D, d}));
     *found = fused != NULL;
@@ -236,7 +236,8 @@ static cpl_status find_in_fused(const cpl_stored **tensor, int64_t *begin, const
                                 const cpl_param *param, int64_t expert)
 {
     char name[128];
-    const int64_t n = hf->config.n_experts, d = hf->config.d_model, D = hf->config.d_expert;
+    const int64_t n = hf->config.n_experts, d = cpl_model_expert_input(&hf->config);
+    const int64_t D   = hf->config.d_expert;
     const bool down   = strcmp(param->field, "w_down") == 0;
     const int64_t row = down ? d : 2 * D, half = strcmp(param->field, "w_up") == 0 ? D : 0;
     const int64_t shape[3] = {n, row, down ? D : d};

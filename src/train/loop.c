@@ -165,7 +165,8 @@ static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_
                                      .rows       = step->rows,
                                      .loss       = step->centred.loss,
                                      .diagonal   = step->diagonal,
-                                     .violations = step->violations};
+                                     .violations = step->violations,
+                                     .latent     = cpl_step_latent(step, w)};
     cpl_coupling(&t->backend, &out, w->router, cpl_moe_experts(w), erc, erc->alpha, 0, CPL_F32,
                  &none, step->mesh);
     return cpl_tensor_number(&t->backend, out.loss);
@@ -188,8 +189,8 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
         m->layer[l].erc_clean = couple_masters(t, &row, l);
         if (!figures) continue;
         if (own.proxy != row.proxy) (void)couple_masters(t, &own, l);
-        cpl_step_figures(&t->step, &t->model, CPL_F32, cpl_moe_experts(&t->model.master.layer[l]),
-                         &own, own.alpha, l, m);
+        cpl_step_figures(&t->step, &t->model, CPL_F32, &t->model.master.layer[l], &own, own.alpha,
+                         l, m);
     }
     m->has_clean = true;
     if (figures) m->has_figures = true;

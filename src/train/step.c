@@ -51,8 +51,14 @@ static void take_coupling(cpl_step *step, const cpl_model_settings *c)
         *(step->eps ? &step->eps[l] : &unseen)     = cpl_tensor_take_1d(&step->arena, n);
         *(step->delta ? &step->delta[l] : &unseen) = cpl_tensor_take_2d(&step->arena, n, d);
     }
-    step->rows          = cpl_tensor_take_2d(&step->arena, n, d);
-    step->drows         = cpl_tensor_take_2d(&step->arena, n, d);
+    step->rows  = cpl_tensor_take_2d(&step->arena, n, d);
+    step->drows = cpl_tensor_take_2d(&step->arena, n, d);
+    if (c->d_latent)
+        step->latent =
+            (cpl_coupling_latent){.x  = cpl_tensor_take_2d(&step->arena, n, d),
+                                  .v  = cpl_tensor_take_2d(&step->arena, n, c->d_latent),
+                                  .dx = cpl_tensor_take_2d(&step->arena, n, d),
+                                  .dv = cpl_tensor_take_2d(&step->arena, n, c->d_latent)};
     step->diagonal      = cpl_tensor_take_1d(&step->arena, n);
     step->violations    = cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, 2 * n), 2, n);
     step->centred       = (cpl_coupling_outputs){.M          = cpl_tensor_take_2d(&step->arena, n, n),

@@ -48,6 +48,7 @@ typedef struct cpl_step {
     cpl_tensor *M, *eps, *delta;     /* [L] each: [n,n], [n], [n,d] of the last coupling loss */
     cpl_tensor rows, drows;          /* [n,d] of one layer: router rows minus their mean, and the
                                         gradient of these rows */
+    cpl_coupling_latent latent;      /* scratch of one layer of latent experts: x, v, dx, dv */
     cpl_coupling_outputs centred;    /* results for the centred rows of one layer, without noise */
     cpl_tensor gate_norm;            /* [n] |W_g^j|_F of the layer with the latest figures */
     cpl_tensor gate_spectral;        /* [n] |W_g^j|_2 of this layer */
@@ -110,10 +111,14 @@ void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *
 
 /* Fills layer[l].figures from the layer's M, eps and delta, which cpl_coupling has set. Also fills
  * layer[l].centred and erc_centred, for which it calls cpl_coupling with the given type of
- * products, experts, settings and alpha. Collective. */
+ * products, settings and alpha, and the experts and W_l of `w`. Collective. */
 void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
-                      cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                      const cpl_layer_params *w, const cpl_erc_settings *erc, double alpha,
                       int64_t l, cpl_metrics *metrics);
+
+/* Returns the projection of the layer `w` with the step's scratch, as an argument of cpl_coupling
+ * without its gradient. w is none without latent experts. */
+cpl_coupling_latent cpl_step_latent(const cpl_step *step, const cpl_layer_params *w);
 
 /* ---- for step.c only ---- */
 

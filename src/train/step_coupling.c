@@ -12,6 +12,7 @@
 /* The coupling gradient of one layer, separate from the other gradients. */
 typedef struct apart {
     cpl_tensor router;
+    cpl_tensor latent; /* [l,d]; none without latent experts */
     cpl_expert_weights experts;
 } apart;
 
@@ -19,11 +20,13 @@ static apart take_apart(cpl_tensor_arena *arena, const cpl_settings *settings,
                         const cpl_model_settings *c)
 {
     int64_t n = cpl_model_local_experts(c), d = c->d_model, D = c->d_expert;
+    const int64_t l  = cpl_model_expert_input(c);
     bool gate_only   = settings->losses.erc.activation == CPL_ERC_GATE;
     apart a          = {.router = cpl_tensor_take_2d(arena, c->n_experts, d)};
-    a.experts.w_gate = cpl_tensor_take_3d(arena, n, D, d);
-    a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, D, d);
-    a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, d, D);
+    a.latent         = c->d_latent ? cpl_tensor_take_2d(arena, l, d) : cpl_tensor_none();
+    a.experts.w_gate = cpl_tensor_take_3d(arena, n, D, l);
+    a.experts.w_up   = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, D, l);
+    a.experts.w_down = gate_only ? cpl_tensor_none() : cpl_tensor_take_3d(arena, n, l, D);
     return a;
 }
 
@@ -57,8 +60,16 @@ typedef struct job {
     bool figures;
 } job;
 
-/* Computes layer l's loss, and its gradient times `weight`. */
-static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_expert_weights dw)
+cpl_coupling_latent cpl_step_latent(const cpl_step *step, const cpl_layer_params *w)
+{
+    cpl_coupling_latent latent = step->latent;
+    latent.w                   = w->latent_down;
+    latent.dw                  = cpl_tensor_none();
+    return latent;
+}
+
+/* Computes layer l's loss, and its gradient times `weight`. `to` has the tensors of gradients. */
+static void couple(const job *j, int64_t l, double weight, apart to)
 {
     const cpl_step *step     = j->step;
     cpl_coupling_noise noise = {.seed  = (uint64_t)j->settings->train.seed,
@@ -73,8 +84,10 @@ static void couple(const job *j, int64_t l, double weight, cpl_tensor dR, cpl_ex
                                 .loss       = cpl_step_result(step, l, CPL_AUX_ERC),
                                 .diagonal   = step->diagonal,
                                 .violations = step->violations,
-                                .dR         = dR,
-                                .dw         = dw};
+                                .latent     = cpl_step_latent(step, &j->model->compute.layer[l]),
+                                .dR         = to.router,
+                                .dw         = to.experts};
+    out.latent.dw            = to.latent;
     cpl_coupling(j->model->be, &out, j->model->master.layer[l].router,
                  cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
                  (float)weight, j->model->be->compute, &noise, j->step->mesh);
@@ -129,11 +142,10 @@ static void compare(const job *j, double *ratio, double *cosine, int64_t l, cons
     *cosine = sums[2] / sqrt(sums[0] * sums[1]);
 }
 
-/* Sums over the ranks the gradient of experts' matrices that no figure compares. Does nothing if
- * the activation does not use the matrices. */
-static void sum_over_ranks(const job *j, int64_t l, size_t offset, cpl_tensor erc)
+/* Sums over the ranks a gradient that no figure compares. Does nothing if the gradient is none. */
+static void sum_over_ranks(const job *j, int64_t l, size_t offset, bool per_expert, cpl_tensor erc)
 {
-    const cpl_param p = {.layer = l, .offset = offset, .per_expert = true};
+    const cpl_param p = {.layer = l, .offset = offset, .per_expert = per_expert};
     if (j->step->mesh && cpl_tensor_is_there(erc)) cpl_share_sum_tensor(j->step->share, &p, erc);
 }
 
@@ -147,17 +159,20 @@ static void couple_separately(const job *j, int64_t l, double weight)
     cpl_tensor_arena_release(&j->step->arena, j->step->pass_mark);
     apart a = take_apart(&j->step->arena, j->settings, &j->model->config);
     zero(be, a.router);
+    zero(be, a.latent);
     zero(be, a.experts.w_gate);
     zero(be, a.experts.w_up);
     zero(be, a.experts.w_down);
-    couple(j, l, weight, a.router, a.experts);
+    couple(j, l, weight, a);
     compare(j, &layer->router_ratio, &layer->router_cos, l,
             &(compared){offsetof(cpl_layer_params, router), false, a.router, grads->router});
     compare(j, &layer->gate_ratio, &layer->gate_cos, l,
             &(compared){offsetof(cpl_layer_params, w_gate), true, a.experts.w_gate, grads->w_gate});
-    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_up), a.experts.w_up);
-    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_down), a.experts.w_down);
+    sum_over_ranks(j, l, offsetof(cpl_layer_params, latent_down), false, a.latent);
+    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_up), true, a.experts.w_up);
+    sum_over_ranks(j, l, offsetof(cpl_layer_params, w_down), true, a.experts.w_down);
     add(be, grads->router, a.router);
+    add(be, grads->latent_down, a.latent);
     add(be, grads->w_gate, a.experts.w_gate);
     add(be, grads->w_up, a.experts.w_up);
     add(be, grads->w_down, a.experts.w_down);
@@ -230,9 +245,56 @@ static void gather_M(const cpl_step *step, cpl_backend *be, cpl_tensor M)
     cpl_group_sum_tensor(step->world, be, M);
 }
 
+/* The rows of which figures are computed. */
+typedef struct figure_rows {
+    cpl_tensor R, rows, delta; /* as in ops->coupling_figures */
+    cpl_tensor M, eps;
+    double alpha;
+} figure_rows;
+
+/* Returns the rows [n,l] that latent experts read for the rows [n,d], set in `room`, or the rows
+ * themselves without latent experts. */
+static cpl_tensor read_rows(cpl_backend *be, cpl_tensor room, cpl_tensor rows,
+                            const cpl_layer_params *w)
+{
+    if (!cpl_tensor_is_there(w->latent_down)) return rows;
+    be->ops->gemm_f32(be, room, CPL_AS_IS, rows, CPL_TRANSPOSED, w->latent_down, 0);
+    return room;
+}
+
+static void get_figures(cpl_coupling_figures *out, const cpl_step *step, const cpl_model *model,
+                        const figure_rows *of, cpl_tensor R, cpl_tensor rows, cpl_tensor delta)
+{
+    cpl_backend *be = model->be;
+    be->ops->coupling_figures(be, step->figures, of->M, of->eps, R, rows, delta, step->gate_norm,
+                              step->gate_spectral, step->own, of->alpha, model->config.top_k);
+    be->ops->get(be, out, step->figures);
+}
+
+/* Computes the figures of a layer. Figures of latent experts that need M or the gates' largest
+ * singular values are those of the rows that the experts read. The other figures are those of R. */
+static void compute_figures(cpl_coupling_figures *out, cpl_step *step, const cpl_model *model,
+                            const figure_rows *of, const cpl_layer_params *w)
+{
+    cpl_backend *be         = model->be;
+    const cpl_tensor V      = read_rows(be, step->latent.v, of->R, w);
+    const bool latent       = cpl_tensor_is_there(w->latent_down);
+    const cpl_tensor V_rows = read_rows(be, step->latent.dv, of->rows, w);
+    cpl_coupling_figures read;
+    measure_gates(step, model, be, step->own, V, cpl_moe_experts(w).w_gate);
+    get_figures(out, step, model, of, of->R, of->rows, of->delta);
+    if (!latent) return;
+    get_figures(&read, step, model, of, V, V_rows, cpl_tensor_none());
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        if (row->needs_M || row->needs_spectral)
+            memcpy((char *)out + row->offset, (char *)&read + row->offset, sizeof(double));
+    }
+}
+
 /* Computes the figures of the centred rows without noise. */
 static void centred_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
-                            cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                            const cpl_layer_params *w, const cpl_erc_settings *erc, double alpha,
                             int64_t l, cpl_layer_metrics *layer)
 {
     cpl_backend *be               = model->be;
@@ -241,41 +303,41 @@ static void centred_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
     cpl_erc_settings centred      = *erc;
     centred.proxy                 = CPL_PROXY_CENTRED;
     centred.noise                 = CPL_NOISE_NONE;
-    cpl_coupling(be, &step->centred, R, experts, &centred, alpha, 0, compute, &none, step->mesh);
+    step->centred.latent          = cpl_step_latent(step, w);
+    cpl_coupling(be, &step->centred, R, cpl_moe_experts(w), &centred, alpha, 0, compute, &none,
+                 step->mesh);
     gather_M(step, be, step->centred.M);
-    measure_gates(step, model, be, step->own, step->rows, experts.w_gate);
-    be->ops->coupling_figures(be, step->figures, step->centred.M, step->centred.eps, step->rows,
-                              step->rows, cpl_tensor_none(), step->gate_norm, step->gate_spectral,
-                              step->own, alpha, model->config.top_k);
-    be->ops->get(be, &layer->centred, step->figures);
+    const figure_rows of = {step->rows,      step->rows,        cpl_tensor_none(),
+                            step->centred.M, step->centred.eps, alpha};
+    compute_figures(&layer->centred, step, model, &of, w);
     layer->erc_centred = cpl_tensor_number(be, step->centred.loss);
 }
 
 void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
-                      cpl_expert_weights experts, const cpl_erc_settings *erc, double alpha,
+                      const cpl_layer_params *w, const cpl_erc_settings *erc, double alpha,
                       int64_t l, cpl_metrics *m)
 {
-    cpl_backend *be        = model->be;
-    const cpl_tensor R     = model->master.layer[l].router;
-    const cpl_tensor rows  = erc->proxy == CPL_PROXY_CENTRED ? step->rows : R;
-    const cpl_tensor delta = erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l];
+    cpl_backend *be      = model->be;
+    const cpl_tensor R   = model->master.layer[l].router;
+    const figure_rows of = {R,
+                            erc->proxy == CPL_PROXY_CENTRED ? step->rows : R,
+                            erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l],
+                            step->M[l],
+                            step->eps[l],
+                            alpha};
     gate_norms(step, model, l);
-    measure_gates(step, model, be, step->gate_spectral, cpl_tensor_none(), experts.w_gate);
-    measure_gates(step, model, be, step->own, R, experts.w_gate);
+    measure_gates(step, model, be, step->gate_spectral, cpl_tensor_none(),
+                  cpl_moe_experts(w).w_gate);
     gather_M(step, be, step->M[l]);
-    be->ops->coupling_figures(be, step->figures, step->M[l], step->eps[l], R, rows, delta,
-                              step->gate_norm, step->gate_spectral, step->own, alpha,
-                              model->config.top_k);
-    be->ops->get(be, &m->layer[l].figures, step->figures);
-    centred_figures(step, model, compute, experts, erc, alpha, l, &m->layer[l]);
+    compute_figures(&m->layer[l].figures, step, model, &of, w);
+    centred_figures(step, model, compute, w, erc, alpha, l, &m->layer[l]);
 }
 
 /* Computes the figures of layer l, whose M, eps and delta are current. */
 static void fill_figures(const job *j, int64_t l)
 {
-    cpl_step_figures(j->step, j->model, j->model->be->compute,
-                     cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc,
-                     j->alpha, l, j->m);
+    cpl_step_figures(j->step, j->model, j->model->be->compute, &j->model->compute.layer[l],
+                     &j->settings->losses.erc, j->alpha, l, j->m);
 }
 
 static void one_layer(const job *j, int64_t l, double weight)
@@ -283,11 +345,11 @@ static void one_layer(const job *j, int64_t l, double weight)
     const cpl_tensor none   = cpl_tensor_none();
     cpl_layer_params *grads = &j->grads->layer[l];
     if (weight <= 0)
-        couple(j, l, weight, none, (cpl_expert_weights){none, none, none});
+        couple(j, l, weight, (apart){none, none, {none, none, none}});
     else if (j->figures)
         couple_separately(j, l, weight);
     else
-        couple(j, l, weight, grads->router, cpl_moe_experts(grads));
+        couple(j, l, weight, (apart){grads->router, grads->latent_down, cpl_moe_experts(grads)});
     if (j->figures) fill_figures(j, l);
 }
 

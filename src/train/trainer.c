@@ -62,6 +62,9 @@ static void announce_model(const cpl_settings *s, const cpl_log *log)
     char router[96];
     if (cpl_model_is_olmoe(m)) return;
     if (!cpl_router_of(m)->is_olmoe) cpl_log_info(log, "%s", cpl_router_describe(router, m));
+    if (m->d_latent)
+        cpl_log_info(log, "latent experts: they read and write %lld of %lld numbers",
+                     (long long)m->d_latent, (long long)m->d_model);
     if (m->n_shared)
         cpl_log_info(log, "shared experts: one of width %lld",
                      (long long)cpl_model_shared_width(m));

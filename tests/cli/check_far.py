@@ -20,7 +20,7 @@ SAMPLE = {
         "eval.tasks_every=2 eval.prompts=abc eval.prompt_tokens=3"
     ).split(),
     "sigmoid": (
-        "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true "
+        "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true model.latent_dim=6 "
         "model.n_shared_experts=2 balance.scope=sequence train.micro_batch=2"
     ).split(),
     "global": (

@@ -9,13 +9,13 @@ static const double TOLERANCE = 2e-5;
 enum { N = 7, WIDTH = 12, LATENT = 5, EXPERT = 4 };
 
 /* Inputs, and the expected results in double. Gates are [N,EXPERT,LATENT]. */
-typedef struct latent {
+typedef struct latent_case {
     erc_inputs rows, experts; /* R and delta of `rows`, w of `experts` */
     bool centred;
     double *W, *g, eps;    /* W_l [l,d]; g [l] or NULL */
     double *R, *x, *v, *V; /* rows without their mean if centred, proxies, W_l R~, after the norm */
     double *dR, *dW, *dg, *dw[3], *M, loss;
-} latent;
+} latent_case;
 
 static double *randoms(int64_t count, uint64_t seed, double scale)
 {
@@ -33,7 +33,7 @@ static double inverse_size(const double *v, double eps)
     return 1 / sqrt(sum / LATENT + eps);
 }
 
-static void forward_rows(latent *c)
+static void forward_rows(latent_case *c)
 {
     for (int k = 0; k < WIDTH; k++) {
         double mean = 0;
@@ -53,7 +53,7 @@ static void forward_rows(latent *c)
 }
 
 /* Replaces dV by the gradient of W_l R~, and adds dg. */
-static void backward_norm(latent *c, double *dV)
+static void backward_norm(latent_case *c, double *dV)
 {
     for (int i = 0; c->g && i < N; i++) {
         const double *v = c->v + i * LATENT, s = inverse_size(v, c->eps);
@@ -66,7 +66,7 @@ static void backward_norm(latent *c, double *dV)
     }
 }
 
-static void backward_rows(latent *c, double *dV)
+static void backward_rows(latent_case *c, double *dV)
 {
     backward_norm(c, dV);
     for (int i = 0; i < N; i++)
@@ -96,21 +96,21 @@ static bool uses(int activation, int matrix)
     return strchr(matrices[activation], "gpo"[matrix]) != NULL;
 }
 
-static latent latent_of(int activation, bool centred, bool norm, double alpha)
+static latent_case latent_of(int activation, bool centred, bool norm, double alpha)
 {
-    latent c  = {.centred = centred, .eps = 1e-3};
-    c.rows    = erc_inputs_random(N, WIDTH, 1, 0, alpha, 0, 21);
-    c.experts = erc_inputs_random(N, LATENT, EXPERT, activation, alpha, 0, 22);
-    c.W       = randoms(LATENT * WIDTH, 23, 0.5);
-    c.g       = norm ? randoms(LATENT, 24, 1) : NULL;
-    c.R       = zeros_of(N * WIDTH);
-    c.x       = zeros_of(N * WIDTH);
-    c.v       = zeros_of(N * LATENT);
-    c.V       = zeros_of(N * LATENT);
-    c.dR      = zeros_of(N * WIDTH);
-    c.dW      = zeros_of(LATENT * WIDTH);
-    c.dg      = zeros_of(LATENT);
-    c.M       = zeros_of(N * N);
+    latent_case c = {.centred = centred, .eps = 1e-3};
+    c.rows        = erc_inputs_random(N, WIDTH, 1, 0, alpha, 0, 21);
+    c.experts     = erc_inputs_random(N, LATENT, EXPERT, activation, alpha, 0, 22);
+    c.W           = randoms(LATENT * WIDTH, 23, 0.5);
+    c.g           = norm ? randoms(LATENT, 24, 1) : NULL;
+    c.R           = zeros_of(N * WIDTH);
+    c.x           = zeros_of(N * WIDTH);
+    c.v           = zeros_of(N * LATENT);
+    c.V           = zeros_of(N * LATENT);
+    c.dR          = zeros_of(N * WIDTH);
+    c.dW          = zeros_of(LATENT * WIDTH);
+    c.dg          = zeros_of(LATENT);
+    c.M           = zeros_of(N * N);
     for (int k = 0; k < 3; k++) {
         c.dw[k] = zeros_of(N * EXPERT * LATENT);
         if (!uses(activation, k)) c.experts.w[k] = NULL;
@@ -174,7 +174,7 @@ static cpl_expert_weights matrices_of(cpl_backend *be, float *const w[3])
     return erc_mirrored(be, all);
 }
 
-static run run_coupling(const latent *c, cpl_erc_gradient gradient, int n_threads)
+static run run_coupling(const latent_case *c, cpl_erc_gradient gradient, int n_threads)
 {
     run r                          = {.M = zeros(N * N), .eps = zeros(N), .dR = zeros(N * WIDTH)};
     r.dW                           = zeros(LATENT * WIDTH);
@@ -216,7 +216,7 @@ static run run_coupling(const latent *c, cpl_erc_gradient gradient, int n_thread
     return r;
 }
 
-static void check_coupling(const latent *c)
+static void check_coupling(const latent_case *c)
 {
     for (int n_threads = 1; n_threads <= 3; n_threads++) {
         run r = run_coupling(c, CPL_ERC_TO_BOTH, n_threads);
@@ -233,7 +233,7 @@ TEST(every_activation)
 {
     for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++)
         for (int centred = 0; centred < 2; centred++) {
-            latent c = latent_of(activation, centred == 1, false, 0.9);
+            latent_case c = latent_of(activation, centred == 1, false, 0.9);
             assert_true(c.loss > 0);
             check_coupling(&c);
             release_all(state);
@@ -243,9 +243,9 @@ TEST(every_activation)
 /* The gradient of W_l belongs to the experts. */
 TEST(each_side_gets_its_own_gradient)
 {
-    latent c    = latent_of(CPL_ERC_GATE, false, false, 0.9);
-    run router  = run_coupling(&c, CPL_ERC_TO_ROUTER, 1);
-    run experts = run_coupling(&c, CPL_ERC_TO_EXPERTS, 1);
+    latent_case c = latent_of(CPL_ERC_GATE, false, false, 0.9);
+    run router    = run_coupling(&c, CPL_ERC_TO_ROUTER, 1);
+    run experts   = run_coupling(&c, CPL_ERC_TO_EXPERTS, 1);
     assert_like("dR", router.dR, c.dR, N * WIDTH);
     assert_like("dW_l", experts.dW, c.dW, LATENT * WIDTH);
     assert_like("dw", experts.dw[0], c.dw[0], N * EXPERT * LATENT);
@@ -264,7 +264,7 @@ typedef struct door {
     float *dV;
 } door;
 
-static door door_of(const latent *c)
+static door door_of(const latent_case *c)
 {
     door o            = {.rows = {.name = "latent", .n = N, .d = LATENT, .D = EXPERT, .weight = 1}};
     o.rows.alpha      = c->rows.alpha;
@@ -291,7 +291,7 @@ static door door_of(const latent *c)
     return o;
 }
 
-static void check_door(const latent *c, const door *o, double loss)
+static void check_door(const latent_case *c, const door *o, double loss)
 {
     assert_near(loss, c->loss, TOLERANCE * c->loss);
     assert_like("M", o->t.M, c->M, N * N);
@@ -306,8 +306,8 @@ TEST(one_call_around_the_rows)
 {
     for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++)
         for (int norm = 0; norm < 2; norm++) {
-            latent c = latent_of(activation, false, norm == 1, 0.9);
-            door o   = door_of(&c);
+            latent_case c = latent_of(activation, false, norm == 1, 0.9);
+            door o        = door_of(&c);
             assert_ok(cpl_erc_latent_rows(&o.latent));
             o.t             = trainer_of(&o.rows);
             cpl_erc erc     = erc_of(&o.t, 0);
@@ -322,8 +322,8 @@ TEST(one_call_around_the_rows)
 /* Two processes share the experts, and dV is summed over them. */
 TEST(three_phases_around_the_rows)
 {
-    latent c = latent_of(CPL_ERC_SWIGLU, false, true, 0.9);
-    door o   = door_of(&c);
+    latent_case c = latent_of(CPL_ERC_SWIGLU, false, true, 0.9);
+    door o        = door_of(&c);
     part parts[2];
     assert_ok(cpl_erc_latent_rows(&o.latent));
     o.t = trainer_of(&o.rows);
@@ -349,7 +349,7 @@ TEST(three_phases_around_the_rows)
 TEST(noise_is_drawn_in_the_width_of_the_model)
 {
     float eye[WIDTH * WIDTH] = {0}, V[N * WIDTH], eps[N];
-    latent c                 = latent_of(CPL_ERC_GATE, false, false, 0.9);
+    latent_case c            = latent_of(CPL_ERC_GATE, false, false, 0.9);
     erc_case plain = {.name = "plain", .n = N, .d = WIDTH, .D = EXPERT, .alpha = 0.9, .weight = 1};
     plain.R        = erc_floats(c.rows.R, N * WIDTH);
     plain.w[0]     = erc_floats(randoms(N * EXPERT * WIDTH, 31, 1), N * EXPERT * WIDTH);
@@ -387,8 +387,8 @@ TEST(noise_is_drawn_in_the_width_of_the_model)
 
 TEST(fields_that_are_refused)
 {
-    latent c = latent_of(CPL_ERC_GATE, false, true, 0.9);
-    door o   = door_of(&c);
+    latent_case c = latent_of(CPL_ERC_GATE, false, true, 0.9);
+    door o        = door_of(&c);
     assert_fails(CPL_ERR_INPUT, "latent is NULL", cpl_erc_latent_rows(NULL));
     REFUSES("d_latent is 0", bad.d_latent = 0);
     REFUSES("n_experts is 70000", bad.n_experts = 70000);

@@ -107,6 +107,7 @@ static cpl_model_settings variant_of(int variant)
     c.router             = variant == 3 ? CPL_ROUTER_AOE : CPL_ROUTER_SOFTMAX;
     c.aoe_rank           = variant == 3 ? 3 : c.aoe_rank;
     c.n_shared           = variant == 3;
+    c.d_latent           = variant == 2 ? 7 : 0;
     return c;
 }
 
@@ -347,6 +348,7 @@ TEST(tokens_asked_for)
         c.router             = aoe ? CPL_ROUTER_AOE : CPL_ROUTER_SOFTMAX;
         c.aoe_rank           = aoe ? 3 : c.aoe_rank;
         c.n_shared           = 1;
+        c.d_latent           = aoe ? 0 : 7;
         world *w             = world_of(&c, 2, true);
         pass_over(w, some_ids, NULL);
         for (int count = 0; count <= 4; count++) {

@@ -16,16 +16,18 @@ typedef struct variant {
     const char *name;
     cpl_router router;
     bool bias, renormalise;
-    int64_t shared, rank;
+    int64_t shared, rank, latent;
 } variant;
 
 static const variant variants[] = {
-    {"softmax", CPL_ROUTER_SOFTMAX, false, false, 0, 0},
-    {"softmax, renormalised, shared", CPL_ROUTER_SOFTMAX, false, true, 1, 0},
-    {"sigmoid", CPL_ROUTER_SIGMOID, false, false, 0, 0},
-    {"sigmoid, bias, renormalised, shared", CPL_ROUTER_SIGMOID, true, true, 2, 0},
-    {"aoe", CPL_ROUTER_AOE, false, false, 0, 3},
-    {"aoe, renormalised, shared", CPL_ROUTER_AOE, false, true, 2, 4},
+    {"softmax", CPL_ROUTER_SOFTMAX, false, false, 0, 0, 0},
+    {"softmax, renormalised, shared", CPL_ROUTER_SOFTMAX, false, true, 1, 0, 0},
+    {"sigmoid", CPL_ROUTER_SIGMOID, false, false, 0, 0, 0},
+    {"sigmoid, bias, renormalised, shared", CPL_ROUTER_SIGMOID, true, true, 2, 0, 0},
+    {"aoe", CPL_ROUTER_AOE, false, false, 0, 3, 0},
+    {"aoe, renormalised, shared", CPL_ROUTER_AOE, false, true, 2, 4, 0},
+    {"softmax, latent", CPL_ROUTER_SOFTMAX, false, false, 0, 0, 3},
+    {"sigmoid, renormalised, shared, latent", CPL_ROUTER_SIGMOID, false, true, 1, 0, 8},
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants };
 
@@ -35,7 +37,7 @@ enum { N_VARIANTS = sizeof variants / sizeof *variants };
 typedef struct numbers {
     double x[T * d], norm[d], router[n * d], gate[n * D * d], gate_a[n * MOST_R * d],
         gate_b[n * D * MOST_R], up[n * D * d], down[n * d * D], shared_gate[MOST_S * d],
-        shared_up[MOST_S * d], shared_down[d * MOST_S];
+        shared_up[MOST_S * d], shared_down[d * MOST_S], latent_down[d * d], latent_up[d * d];
     double bias[n], C[T * d]; /* not differentiated */
 } numbers;
 
@@ -59,24 +61,25 @@ static void times(double *y, const double *W, const double *v, int64_t rows, int
     }
 }
 
+/* Adds to y [size] an expert's output for b [size], times weight. */
 static void mlp(double *y, const double *gate, const double *up_matrix, const double *down,
-                const double *b, double weight, int64_t width)
+                const double *b, double weight, int64_t width, int64_t size)
 {
     double up[MOST_S], act[MOST_S], part[d];
-    times(up, up_matrix, b, width, d);
+    times(up, up_matrix, b, width, size);
     for (int64_t i = 0; i < width; i++) act[i] = silu(gate[i]) * up[i];
-    times(part, down, act, d, width);
-    for (int i = 0; i < d; i++) y[i] += weight * part[i];
+    times(part, down, act, size, width);
+    for (int i = 0; i < size; i++) y[i] += weight * part[i];
 }
 
-/* Computes the gate of expert e for token b, from b or from h. */
+/* Computes the gate of expert e for its input b [size], from b or from h. */
 static void gate_of(double *gate, const numbers *w, const variant *v, const double *b,
-                    const double *h, int e)
+                    const double *h, int e, int64_t size)
 {
     if (v->router == CPL_ROUTER_AOE)
         times(gate, w->gate_b + e * D * v->rank, h + e * v->rank, D, v->rank);
     else
-        times(gate, w->gate + e * D * d, b, D, d);
+        times(gate, w->gate + e * D * size, b, D, size);
 }
 
 static void logits_of(double *logits, double *h, const numbers *w, const variant *v,
@@ -138,15 +141,21 @@ static void token(outcome *o, double *z, double P[n], const numbers *w, const va
     for (int k = 0; k < K; k++) sum += p[expert[k]], o->counts[expert[k]]++;
     for (int e = 0; e < n; e++) P[e] += p[e] / all / T;
     *z += lse * lse / T;
-    for (int i = 0; i < d; i++) y[i] = w->x[t * d + i];
+    const int64_t size = v->latent ? v->latent : d;
+    double in[d] = {0}, mixed[d] = {0}, back[d];
+    memcpy(in, b, sizeof in);
+    if (v->latent) times(in, w->latent_down, b, size, d);
     for (int k = 0; k < K; k++) {
         int e = expert[k];
-        gate_of(gate, w, v, b, h, e);
-        mlp(y, gate, w->up + e * D * d, w->down + e * d * D, b, p[e] / (v->renormalise ? sum : 1),
-            D);
+        gate_of(gate, w, v, in, h, e, size);
+        mlp(mixed, gate, w->up + e * D * size, w->down + e * size * D, in,
+            p[e] / (v->renormalise ? sum : 1), D, size);
     }
+    memcpy(back, mixed, sizeof back);
+    if (v->latent) times(back, w->latent_up, mixed, d, size);
+    for (int i = 0; i < d; i++) y[i] = w->x[t * d + i] + back[i];
     times(gate, w->shared_gate, b, v->shared * D, d);
-    mlp(y, gate, w->shared_up, w->shared_down, b, 1, v->shared * D);
+    mlp(y, gate, w->shared_up, w->shared_down, b, 1, v->shared * D, d);
 }
 
 /* Computes total = sum C out + balance + z. A router without the z-loss has no z. */
@@ -179,7 +188,7 @@ static cpl_model_settings config_of(const variant *v)
     cpl_model_settings c = small_config();
     c.d_model = d, c.d_expert = D, c.n_experts = n, c.top_k = K, c.n_layers = 1, c.n_heads = 2;
     c.router = (int)v->router, c.router_bias = v->bias, c.norm_topk = v->renormalise;
-    c.n_shared = v->shared;
+    c.n_shared = v->shared, c.d_latent = v->latent;
     if (v->rank) c.aoe_rank = v->rank;
     assert_ok(cpl_model_resolve(&c));
     return c;
@@ -228,7 +237,7 @@ typedef struct pair {
     double *at;
 } pair;
 
-enum { N_PAIRS = 10 };
+enum { N_PAIRS = 12 };
 
 static void pairs_of(pair p[N_PAIRS], layer *l, numbers *w)
 {
@@ -244,6 +253,8 @@ static void pairs_of(pair p[N_PAIRS], layer *l, numbers *w)
         {"shared_gate", &a->shared_gate, &b->shared_gate, w->shared_gate},
         {"shared_up", &a->shared_up, &b->shared_up, w->shared_up},
         {"shared_down", &a->shared_down, &b->shared_down, w->shared_down},
+        {"latent_down", &a->latent_down, &b->latent_down, w->latent_down},
+        {"latent_up", &a->latent_up, &b->latent_up, w->latent_up},
     };
     memcpy(p, all, sizeof all);
 }

@@ -68,6 +68,38 @@ TEST(names_and_shapes)
     model_gone(m);
 }
 
+/* With l 7 in place of d 24 the experts are smaller, and each layer has two projections. */
+TEST(latent_experts)
+{
+    cpl_model_settings c = small_config(), latent = c;
+    latent.d_latent = 7;
+    assert_ok(cpl_model_resolve(&latent));
+    model_case *m         = model_drawn(&latent, 1);
+    cpl_named_list list   = names_of(m);
+    const int64_t experts = 3 * 5 * 10, projections = 2 * 7 * 24; /* matrices, n, D; l, d */
+    assert_int_equal(cpl_params_numbers(&c) - cpl_params_numbers(&latent),
+                     c.n_layers * (experts * (24 - 7) - projections));
+    assert_string_equal(list.at[10].name, "model.layers.0.mlp.fc1_latent_proj.weight");
+    assert_int_equal(list.at[10].tensor.shape[0], 7);
+    assert_int_equal(list.at[10].tensor.shape[1], 24);
+    assert_string_equal(list.at[11].name, "model.layers.0.mlp.fc2_latent_proj.weight");
+    assert_int_equal(list.at[11].tensor.shape[0], 24);
+    assert_string_equal(list.at[12].name, "model.layers.0.mlp.experts.0.gate_proj.weight");
+    assert_int_equal(list.at[12].tensor.shape[1], 7);
+    assert_string_equal(list.at[22].name, "model.layers.0.mlp.experts.0.down_proj.weight");
+    assert_int_equal(list.at[22].tensor.shape[0], 7);
+    assert_false(cpl_model_is_olmoe(&latent));
+    cpl_named_free(&list);
+    model_gone(m);
+    latent.d_latent = 25;
+    assert_fails(CPL_ERR_INPUT, "model.latent_dim is 25, but model.hidden_size is 24",
+                 cpl_model_resolve(&latent));
+    latent.d_latent = 7;
+    latent.router   = CPL_ROUTER_AOE;
+    assert_fails(CPL_ERR_INPUT, "model.latent_dim is 7, but model.router is aoe",
+                 cpl_model_resolve(&latent));
+}
+
 TEST(tied_head_is_the_embedding)
 {
     cpl_model_settings c = small_config(), tied = c;

@@ -299,6 +299,24 @@ TEST(predicts_the_hidden_vectors)
                 64.0 * (2 * s->layers + 1));
 }
 
+/* Experts [D,l] and [l,D], and two projections, per layer. */
+TEST(counts_latent_experts)
+{
+    cpl_plan with, without;
+    cpl_plan_input input = small_case();
+    assert_ok(cpl_plan_make(&without, &input));
+    input.model.d_latent = 8;
+    assert_ok(cpl_plan_make(&with, &input));
+    const cpl_model_settings *c = &input.model;
+    const int64_t saved = 3 * c->d_expert * (c->d_model - 8), added = 2 * 8 * c->d_model;
+    assert_int_equal(without.total_parameters - with.total_parameters,
+                     c->n_layers * (c->n_experts * saved - added));
+    assert_near(without.token_forward_flops - with.token_forward_flops,
+                2.0 * (double)(c->n_layers * (c->top_k * saved - added)), 1);
+    assert_true(with.bytes.total < without.bytes.total);
+    assert_true(with.erc_flops < without.erc_flops);
+}
+
 TEST(counts_shared_experts)
 {
     cpl_plan with, without;

@@ -147,9 +147,9 @@ static inline void golden_delta(cpl_backend *be, cpl_step *step, const char *fol
     step->has_delta = true;
 }
 
-static const char *const golden_cases[] = {"base", "alpha-half-sum", "bf16",      "grouped-query",
-                                           "long", "no-erc",         "norm-topk", "rope-and-eps",
-                                           "tied", "top-1"};
+static const char *const golden_cases[] = {
+    "base",   "alpha-half-sum", "bf16",         "grouped-query", "latent", "long",
+    "no-erc", "norm-topk",      "rope-and-eps", "tied",          "top-1"};
 enum { N_GOLDEN_CASES = sizeof golden_cases / sizeof *golden_cases };
 
 #endif /* CPL_TESTS_TRAIN_GOLDEN_MODEL_H */

@@ -270,7 +270,8 @@ TEST(every_mesh_trains_the_same)
         {"train.micro_batch=1", "erc.draws=2", "erc.proxy=centred", NULL},
         {"model.router=sigmoid", "model.router_bias=true", "model.n_shared_experts=1",
          "erc.gradient=experts", NULL},
-        {"orth.weight=0.1", "model.tie_word_embeddings=true", "erc.activation=swiglu", NULL},
+        {"orth.weight=0.1", "model.tie_word_embeddings=true", "erc.activation=swiglu",
+         "model.latent_dim=6", NULL},
         {"balance.scope=sequence", "balance.weight=0.1", "erc.gradient=router",
          "train.router_lr=0.5", NULL},
     };

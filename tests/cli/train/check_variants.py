@@ -19,6 +19,7 @@ VARIANTS = {
         "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true balance.weight=0 balance.bias_rate=0.01"
     ).split(),
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
+    "latent": ["model.latent_dim=6", "model.n_shared_experts=1", "erc.activation=gate_up", "erc.proxy=centred"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
@@ -64,8 +65,14 @@ def check_names(name, folder):
     bias = shape.get("gate.e_score_correction_bias")
     check(bias == ([4] if name == "biased" else None), f"{name}: bias {bias}")
     wide = shape.get("shared_experts.down_proj.weight")
-    want = {"shared": [16, 16], "aoe-rank": [16, 8], "bf16": [16, 8]}.get(name)
+    want = {"shared": [16, 16], "aoe-rank": [16, 8], "bf16": [16, 8], "latent": [16, 8]}.get(name)
     check(wide == want, f"{name}: shared {wide}, wanted {want}")
+    latent = [shape.get(key) for key in ("fc1_latent_proj.weight", "fc2_latent_proj.weight")]
+    check(latent == ([[6, 16], [16, 6]] if name == "latent" else [None, None]), f"{name}: projections {latent}")
+    if name == "latent":
+        check(config["latent_dim"] == 6, f"{name}: {config}")
+        check(shape["experts.3.gate_proj.weight"] == [8, 6], f"{name}: {shape}")
+        check(shape["experts.3.down_proj.weight"] == [6, 8], f"{name}: {shape}")
 
 
 def check_lines(name, folder):
