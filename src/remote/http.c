@@ -152,7 +152,8 @@ static bool whole_fits(const cpl_http_request *t)
 }
 
 /* Returns whether libcurl may follow the redirect. The code is 0 until the next answer. Several
- * places are refused: libcurl follows one that is not the first if the first is empty. */
+ * places are refused: libcurl follows one that is not the first if the first is empty. From https
+ * on the user's proxy is used, as no redirect leads from https back to http. */
 static bool accept_redirect(cpl_http_request *t, const char *location, size_t n_places)
 {
     char *from     = NULL;
@@ -165,6 +166,8 @@ static bool accept_redirect(cpl_http_request *t, const char *location, size_t n_
     curl->easy_getinfo(t->handle, CURLINFO_EFFECTIVE_URL, &from);
     if (cpl_address_check_redirect(from ? from : t->url, location) == CPL_OK) {
         if (strncasecmp(location, "http", 4) == 0) cpl_address_host(t->host, location);
+        if (strncasecmp(location, "https:", 6) == 0)
+            curl->easy_setopt(t->handle, CURLOPT_PROXY, NULL);
         return true;
     }
     return refuse(t, CPL_HTTP_REFUSED, "redirects to a place that is not allowed: %s",
@@ -260,7 +263,7 @@ static void set_security(const cpl_http_request *t, CURL *easy)
     if (certificates && *certificates) curl->easy_setopt(easy, CURLOPT_CAINFO, certificates);
     curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl->easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, http ? "http,https" : "https");
-    if (http) curl->easy_setopt(easy, CURLOPT_PROXY, ""); /* stays on this machine */
+    if (http) curl->easy_setopt(easy, CURLOPT_PROXY, ""); /* this machine: see accept_redirect */
     curl->easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 1L);
     curl->easy_setopt(easy, CURLOPT_MAXREDIRS, (long)CPL_HTTP_MOST_HOPS);
     curl->easy_setopt(easy, CURLOPT_UNRESTRICTED_AUTH, 0L);

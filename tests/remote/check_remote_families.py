@@ -7,6 +7,7 @@ import struct
 import sys
 
 import remote_case
+from faulty_server import redirects
 from gguf_file import Gguf
 from inputs import GOLDEN
 from program import bad, check, good, in_json, scratch_folder
@@ -80,12 +81,20 @@ def check_vocabulary(one):
 
 
 def check_proxies(one):
-    """An unprotected request does not leave this machine by a proxy."""
-    nowhere = "http://127.0.0.1:1"
+    """An unprotected request does not leave this machine by a proxy. A protected one to which it is redirected goes by
+    the proxy."""
+    nowhere, far = "http://127.0.0.1:1", "store.example.invalid"
     place = one.servers.serve("olmoe", FAMILIES / "olmoe", "plain")
     one.servers.clear()
     same(one, FAMILIES / "olmoe", place, env={"http_proxy": nowhere, "all_proxy": nowhere})
     check({seen.host for seen in one.servers.seen} == {"plain"}, "without TLS: another host")
+    one.servers.clear()
+    one.servers.misbehave(redirects(f"https://{far}/x"), "plain", r"\.safetensors$")
+    env = {"http_proxy": nowhere, "https_proxy": one.servers.plain.url}
+    one.fails(r"cannot reach .*CONNECT.* [(]5 tries[)]", place, env=env, what="a redirect that needs the proxy")
+    asked = {seen.target for seen in one.servers.seen if seen.method == "CONNECT"}
+    check(asked == {f"{far}:443"}, f"the proxy was asked for {asked}")
+    one.servers.clear()
 
 
 def check_without_libcurl(one):

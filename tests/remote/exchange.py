@@ -134,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         except OSError:  # the client has gone
             self.close_connection = True
 
-    do_HEAD = do_POST = do_GET
+    do_HEAD = do_POST = do_CONNECT = do_GET
 
     def deliver(self, answer, seen):
         if answer.raw is not None:
