@@ -190,14 +190,27 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     return seconds / flops;
 }
 
+/* Loads the rows of the gate of expert j that will be measured. */
+static cpl_status load_measured(cpl_gate *gate, const cpl_coupling_report *r,
+                                const cpl_layer_report *l, int64_t j)
+{
+    if (!cpl_sample_applies(l)) return cpl_gate_load(gate, l->at, j);
+    for (int64_t k = 0, rows; k < l->sample->plan.n_read; k++) {
+        const int64_t first = cpl_sample_block(r, l, j, k, &rows);
+        CPL_TRY(cpl_gate_load_rows(gate, l->at, j, first, rows));
+    }
+    return CPL_OK;
+}
+
 /* Returns the seconds that reading a byte takes. A damaged gate ends the reading here, and is
  * reported when it is measured. */
-static double read_speed(cpl_inspect_worker *h, const cpl_layer_report *l)
+static double read_speed(cpl_inspect_worker *h, const cpl_coupling_report *r,
+                         const cpl_layer_report *l)
 {
     const double began = cpl_seconds_now();
     double seconds     = 0;
     for (int64_t j = 0; j < l->at->n && h->gate.read_bytes < SAMPLE_BYTES; j++) {
-        if (cpl_gate_load(&h->gate, l->at, j) != CPL_OK) break;
+        if (load_measured(&h->gate, r, l, j) != CPL_OK) break;
         seconds = cpl_seconds_now() - began;
         if (seconds > SAMPLE_SECONDS) break;
     }
@@ -238,7 +251,7 @@ cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost, const cpl_coupling_report
         const double threads = cost->n_threads;
         const double product = product_speed(&h, first->at, packed, R, cost->flops);
         cost->seconds        = cost->flops * product / threads;
-        if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, first);
+        if (!r->options.origin) cost->seconds += cost->bytes * read_speed(&h, r, first);
         cost->seconds += chance_seconds(r, threads) + spectral_seconds(r, threads);
     } else {
         status = CPL_ERR_MEMORY;

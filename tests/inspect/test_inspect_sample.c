@@ -211,6 +211,22 @@ TEST(reads_what_it_says)
     case_close(&c, &report);
 }
 
+/* The estimate of the time reads rows of the sample alone, and so takes less memory than a gate. */
+TEST(estimates_without_whole_gates)
+{
+    enum { D = 16000, WIDTH = 32 };
+    inspect_case c        = case_of(2, WIDTH, D);
+    cpl_inspect_options o = sample_of(0.01);
+    cpl_coupling_report report;
+    cpl_inspect_cost cost;
+    case_write(&c, 0);
+    const int64_t before = cpl_alloc_in_use();
+    (void)cpl_alloc_peak();
+    assert_ok(cpl_inspect_open(&report, &cost, c.folder, &o, NULL));
+    assert_true(cpl_alloc_peak() - before < (int64_t)(D * WIDTH * sizeof(float)));
+    case_close(&c, &report);
+}
+
 /* The bytes taken are within the prediction, for one or more threads, with the sums of large
  * layers. */
 TEST(takes_what_was_said)
