@@ -48,6 +48,21 @@ static cpl_status choose_layers(cpl_coupling_report *r)
     return CPL_OK;
 }
 
+/* Fails with the faults of the chosen layers, of which there must be one or more. */
+static cpl_status fail_chosen(const cpl_coupling_report *r)
+{
+    const char **faults = cpl_alloc((size_t)r->n_layers * sizeof *faults);
+    int64_t n           = 0;
+    if (!faults) return CPL_ERR_MEMORY;
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        const cpl_moe_layer *at = r->layers[l].at;
+        if (!at->skip && at->fault) faults[n++] = at->fault;
+    }
+    const cpl_status status = cpl_moe_faults_fail(faults, n);
+    cpl_free(faults);
+    return status;
+}
+
 /* Judges layers before a weight is read. With keep_going a fault is stored as its layer's
  * sentence. */
 static cpl_status judge_layers(cpl_coupling_report *r)
@@ -61,7 +76,7 @@ static cpl_status judge_layers(cpl_coupling_report *r)
             sound++;
             continue;
         }
-        if (!layer->skipped && !r->options.keep_going) return cpl_moe_map_fail(&r->map);
+        if (!layer->skipped && !r->options.keep_going) return fail_chosen(r);
         layer->fault = cpl_text_copy(why);
         if (!layer->fault) return CPL_ERR_MEMORY;
     }

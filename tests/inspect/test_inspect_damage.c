@@ -101,6 +101,29 @@ TEST(a_wrong_shape)
     case_close(&c, &sound);
 }
 
+/* Every layer lacks an expert. The error names the chosen layer. */
+TEST(faults_of_chosen_layers)
+{
+    enum { CHOSEN = 4 };
+    const int64_t chosen        = CHOSEN;
+    cpl_inspect_options options = inspect_plainly();
+    cpl_coupling_report report;
+    inspect_case c = {0};
+    for (int l = 0; l <= CHOSEN; l++) case_add(&c, 4, 20, 6);
+    case_lay_out(&c);
+    for (int l = 0; l <= CHOSEN; l++) {
+        char name[80];
+        snprintf(name, sizeof name, "model.layers.%d.mlp.experts.2.gate_proj.weight", l);
+        layout_tensor *t = case_tensor(&c, name);
+        snprintf(t->name, sizeof t->name, "model.layers.%d.mlp.experts.9.gate_proj.weight", l);
+    }
+    options.layers = &chosen, options.n_layers = 1;
+    assert_fails(CPL_ERR_INPUT, "model.layers.4.mlp.experts.2.gate_proj.weight is missing",
+                 inspect_all(&report, case_write(&c, 0), &options));
+    assert_null(strstr(cpl_last_error(), "not shown"));
+    case_free(&c);
+}
+
 /* With several faults, the error names the first in the file, whichever thread is first. */
 TEST(the_first_fault)
 {

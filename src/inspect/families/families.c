@@ -330,24 +330,26 @@ static bool find_faults(map_builder *m, const char *first)
     add_fault(m, first);
     for (int64_t i = 1; i < n; i++)
         add_fault(m, find_twice(m, &map->layers[i - 1], &map->layers[i]));
-    bool whole = map->n_faults > 0;
-    for (int64_t i = 0; i < n; i++) add_fault(m, map->layers[i].fault);
-    for (int64_t i = 0; i < n; i++) whole |= map->layers[i].refused;
+    for (int64_t i = 0; i < n; i++)
+        if (map->layers[i].refused) add_fault(m, map->layers[i].fault);
+    const bool whole = map->n_faults > 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!map->layers[i].refused) add_fault(m, map->layers[i].fault);
     return whole;
 }
 
-cpl_status cpl_moe_map_fail(const cpl_moe_map *map)
+cpl_status cpl_moe_faults_fail(const char *const faults[], int64_t n_faults)
 {
     enum { SHOWN = 3, ROOM = 900 }; /* bytes, fewer than a recorded sentence may have */
-    cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s", map->faults[0]);
+    cpl_status status = CPL_FAIL(CPL_ERR_INPUT, "%s", faults[0]);
     int64_t i         = 1;
-    for (; i < map->n_faults && i < SHOWN; i++) {
-        if (strlen(cpl_last_error()) + strlen(map->faults[i]) > ROOM) break;
-        status = CPL_FAIL(CPL_ERR_INPUT, "%s; %s", cpl_last_error(), map->faults[i]);
+    for (; i < n_faults && i < SHOWN; i++) {
+        if (strlen(cpl_last_error()) + strlen(faults[i]) > ROOM) break;
+        status = CPL_FAIL(CPL_ERR_INPUT, "%s; %s", cpl_last_error(), faults[i]);
     }
-    if (i == map->n_faults) return status;
+    if (i == n_faults) return status;
     return CPL_FAIL(CPL_ERR_INPUT, "%s; faults that are not shown: %" PRId64, cpl_last_error(),
-                    map->n_faults - i);
+                    n_faults - i);
 }
 
 /* ---- the map ---- */
@@ -385,7 +387,7 @@ static cpl_status make_map(map_builder *m)
     if (m->pool->failed) return CPL_FAIL(CPL_ERR_MEMORY, "no memory for the map of the layers");
     if (!failed) return CPL_OK;
     *map = (cpl_moe_map){.faults = map->faults, .n_faults = map->n_faults, .memory = m->pool};
-    return cpl_moe_map_fail(map);
+    return cpl_moe_faults_fail(map->faults, map->n_faults);
 }
 
 void cpl_moe_map_free(cpl_moe_map *map)

@@ -71,7 +71,8 @@ typedef struct cpl_moe_map {
     char **notes;    /* (n_notes) sentences on the whole checkpoint: differences of shapes
                              and config, ... */
     int64_t n_notes;
-    const char **faults; /* (n_faults) all faults as sentences: the map's, then the layers' */
+    const char **faults; /* (n_faults) all faults as sentences: the map's, then those of refused
+                            layers, then those of the others */
     int64_t n_faults;
     void *memory; /* inner: owns all of the above */
 } cpl_moe_map;
@@ -94,9 +95,9 @@ CPL_NODISCARD cpl_status cpl_moe_map_make(cpl_moe_map *map, const cpl_stored ten
                                           int64_t count, const cpl_moe_document *document);
 void cpl_moe_map_free(cpl_moe_map *map); /* the map may be all zero */
 
-/* Fails with CPL_ERR_INPUT and a sentence of up to three of the map's faults, of which there must
- * be one or more, and the number of the others. */
-CPL_NODISCARD cpl_status cpl_moe_map_fail(const cpl_moe_map *map);
+/* Fails with CPL_ERR_INPUT and a sentence of up to three of the faults, of which there must be one
+ * or more, and the number of the others. */
+CPL_NODISCARD cpl_status cpl_moe_faults_fail(const char *const faults[], int64_t n_faults);
 
 /* Lists facts of a family that names and shapes of its tensors do not give. */
 typedef enum cpl_family_flag {

@@ -218,6 +218,21 @@ TEST(many_faults)
     cpl_moe_map_free(&map);
 }
 
+/* The error begins with the fault that refuses the map, after other faults too. */
+TEST(the_fault_that_refuses)
+{
+    cpl_moe_map map;
+    assert_fails(CPL_ERR_INPUT,
+                 "case: model.layers.4.mlp.gate.weight and model.layers.4.mlp.router",
+                 moe_map_read(&map, &list, "{\"model_type\":\"odd\"}",
+                              "model.layers.{0-4}.mlp.gate.weight BF16 6,32;"
+                              "model.layers.{0-4}.mlp.experts.{0-1}.gate_proj.weight BF16 20,32;"
+                              "model.layers.{0-4}.mlp.experts.{3-5}.gate_proj.weight BF16 20,32;"
+                              "model.layers.4.mlp.router.weight BF16 6,32",
+                              false));
+    cpl_moe_map_free(&map);
+}
+
 /* The fault of a stored tensor is a fault of its own layer alone. */
 TEST(stored_faults)
 {
