@@ -75,7 +75,7 @@ static void watch_fetch(cpl_http_request *t, double seconds)
     cpl_fetch *f         = t->ctx;
     cpl_fetch_site *site = f->site;
     const double spent = f->spent + seconds, now = cpl_seconds_now();
-    const size_t got = f->got + (cpl_http_has_bytes(t->answer.code) ? t->got : 0);
+    const size_t got = f->dropped + f->got + (cpl_http_has_bytes(t->answer.code) ? t->got : 0);
     if (spent < site->notice || (double)got > spent * least_rate(f)) return;
     pthread_mutex_lock(&site->lock);
     const bool due = now - site->slow_named >= site->notice;
@@ -96,7 +96,7 @@ static cpl_status repeat_after(cpl_fetch *f, double seconds)
             f,
             "%s is too slow: it has sent %zu bytes in %.0f seconds, the most that is waited "
             "for; try again later",
-            f->request.host, f->got, f->spent);
+            f->request.host, f->dropped + f->got, f->spent);
     f->not_before = cpl_seconds_now() + seconds;
     return CPL_OK;
 }
@@ -177,6 +177,7 @@ static cpl_status renew_address(cpl_fetch *f)
 static void start_over(cpl_fetch *f)
 {
     cpl_text_clear(f->text);
+    f->dropped += f->got;
     f->got = f->fresh = 0;
     if (f->learned) f->file->known = false;
     f->learned = false;

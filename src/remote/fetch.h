@@ -89,6 +89,7 @@ typedef struct cpl_fetch {
     bool unresumable;         /* the server does not send the whole file in parts */
     bool remembered;          /* the request went to file->moved */
     size_t fresh;             /* bytes since the last failure */
+    size_t dropped;           /* bytes that came before the whole file was begun again */
 } cpl_fetch;
 
 /* Runs the fetch. Returns CPL_OK if `result` is CPL_FETCH_DONE, else CPL_ERR_INPUT, CPL_ERR_IO or

@@ -20,7 +20,7 @@ typedef struct small_server {
     char folder[256], url[64];
     pthread_t thread;
     atomic_int n_requests, n_open; /* connections */
-    atomic_uint etag;              /* the tag of all files */
+    atomic_uint etag;              /* the tag of all files; 0: a weak one, which does not count */
     atomic_int n_stalls; /* number of coming answers of which only `stall_after` bytes are sent */
     int stall_after;     /* bytes of the body; -1: the header is not sent either */
     atomic_bool is_slow; /* bodies come at 2,000 bytes per second */
@@ -62,8 +62,9 @@ static bool send_file(int to, const char *name, uint64_t begin, uint64_t end, bo
     if (!ranged) begin = 0;
     if (!ranged || end > length) end = length;
     int n = snprintf(head, sizeof head,
-                     "HTTP/1.1 %s\r\nETag: \"%u\"\r\nContent-Length: %" PRIu64 "\r\n",
-                     ranged ? "206 Partial Content" : "200 OK", the_server.etag, end - begin);
+                     "HTTP/1.1 %s\r\nETag: %s\"%u\"\r\nContent-Length: %" PRIu64 "\r\n",
+                     ranged ? "206 Partial Content" : "200 OK", the_server.etag ? "" : "W/",
+                     the_server.etag, end - begin);
     if (ranged)
         n += snprintf(head + n, sizeof head - (size_t)n,
                       "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n", begin,
