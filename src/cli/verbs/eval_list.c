@@ -88,7 +88,7 @@ cpl_status cpl_eval_list(const cpl_selection *s, const char *data)
         if (cpl_path_is_folder(data))
             printf("rows in %s; ", data);
         else
-            printf("the rows that come with the program are not installed (--data DIR);  ");
+            printf("the rows that come with the program are not installed (--data DIR); ");
         printf("* is the profile of a task where none is named, of mmlu in paper-3b and in "
                "paper-15b\n");
     }
