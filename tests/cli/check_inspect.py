@@ -324,7 +324,8 @@ def check_sample(work):
             check(
                 "kappa" not in layer
                 and "erc" not in layer
-                and layer["expert_norm"]["mean"] is None
+                and "expert_norm" not in layer
+                and layer["figures"]["gate_norm_mean"] is None
                 and layer["quantiles"]["gate_norm"] is None
                 and layer["eps"] == all_of["eps"],
                 f"layer: {layer.keys()}",

@@ -29,7 +29,7 @@ CAME = {  # read by pages and couplet.export; of plan: with the GPU
 }
 
 GONE = {  # docs/formats.md, "What went after 0.1.0"
-    "inspect, sampled": r"\.sample\..*(bounds|\.z|\.low|\.high)\b",
+    "inspect, sampled": r"\.sample\..*(bounds|\.z|\.low|\.high)\b|\.expert_norm\b",
     "inspect, text": r"\.(halves|next_ids|examples|tokens_M\.(erc|all|all_scaled|offdiag|centred_offdiag))\b",
 }
 

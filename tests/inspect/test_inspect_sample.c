@@ -361,7 +361,7 @@ TEST(json_of_a_sample)
     assert_null(json_object_get(layer, "erc"));
     assert_null(json_object_get(layer, "centred"));
     assert_non_null(at(layer, "eps", "mean", NULL));
-    assert_true(json_is_null(at(layer, "expert_norm", "mean", NULL)));
+    assert_null(json_object_get(layer, "expert_norm"));
     json_decref(json);
     case_close(&c, &report);
 }
@@ -404,6 +404,28 @@ TEST(the_router_alone_is_exact)
     json_decref(full);
     cpl_inspect_close(&part);
     case_close(&c, &whole);
+}
+
+/* Norms of gates have a column only if all rows are read. */
+TEST(no_column_of_gates)
+{
+    inspect_case c = case_of(5, 24, 200);
+    case_write(&c, 0);
+    for (int whole = 0; whole < 2; whole++) {
+        const cpl_inspect_options o = sample_of(whole ? 0.95 : 0.1);
+        cpl_coupling_report report;
+        cpl_pool pool = {0};
+        cpl_grid g;
+        int there = 0;
+        assert_ok(inspect_all(&report, c.folder, &o));
+        assert_ok(cpl_inspect_grid(&g, &pool, &report, CPL_TABLE_RAW));
+        for (int64_t column = 0; column < g.n_columns; column++)
+            there += g.groups[column] && strcmp(g.groups[column], "|W_g|") == 0;
+        assert_int_equal(there, whole);
+        cpl_pool_free(&pool);
+        cpl_inspect_close(&report);
+    }
+    case_free(&c);
 }
 
 /* A sample has no verdict, however many rows it has and however coupled the layer is. */
