@@ -49,10 +49,11 @@ struct cpl_remote {
     int n_workers;
     bool stopped; /* the workers end */
     cpl_remote_plan plan;
-    bool is_reading;  /* the plan is carried out */
-    int64_t next;     /* the first range that no worker has looked at */
-    uint64_t held;    /* bytes of all ranges in memory */
-    bool cannot_keep; /* the cache could not be written, and a warning was given */
+    bool is_reading;                /* the plan is carried out */
+    int64_t next;                   /* the first range that no worker has looked at */
+    uint64_t held;                  /* bytes of all ranges in memory */
+    const cpl_remote_range *beyond; /* a reader's range in a full buffer, or NULL */
+    bool cannot_keep;               /* the cache could not be written, and a warning was given */
 };
 
 /* ---- files before there is a plan ---- */
@@ -81,7 +82,9 @@ void cpl_remote_stop(cpl_remote *remote);
 
 enum {
     CPL_REMOTE_HEAD   = 1 << 18, /* bytes of a file's first request: most headers are shorter */
-    CPL_REMOTE_BUFFER = 1 << 27  /* the most bytes that ranges take in memory at once */
+    CPL_REMOTE_RANGE  = 1 << 25, /* the most bytes of a range */
+    CPL_REMOTE_BUFFER = 1 << 27  /* the most bytes that ranges take in memory at once, without the
+                                    one range that a reader fetches although there is no room */
 };
 
 #endif /* CPL_REMOTE_INTERNAL_H */

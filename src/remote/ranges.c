@@ -11,13 +11,11 @@
 
 enum {
     GAP = 1 << 17, /* largest gap, in bytes, that is fetched along: it costs less than a request */
-    LEAST_RANGE =
-        1 << 22,          /* most bytes of a range, doubled up to MOST_RANGE while there are more */
-    MOST_RANGE = 1 << 25, /* than MANY ranges */
-    MANY       = 16000,
-    HEADS      = 128,     /* files whose first bytes are held */
-    FIRST_STEP = 1 << 19, /* bytes of the second request of a header; doubled up to MOST_STEP */
-    MOST_STEP  = 1 << 22
+    LEAST_RANGE = 1 << 22, /* most bytes of a range; doubled up to CPL_REMOTE_RANGE */
+    MANY        = 16000,   /* while there are more ranges */
+    HEADS       = 128,     /* files whose first bytes are held */
+    FIRST_STEP  = 1 << 19, /* bytes of the second request of a header; doubled up to MOST_STEP */
+    MOST_STEP   = 1 << 22
 };
 
 /* Ranges this many bytes before the current range are not expected to be read any more. */
@@ -189,7 +187,7 @@ static bool is_coming(cpl_remote *r, const cpl_remote_range *range)
 static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
 {
     uint64_t distance = 0;
-    if (!wanted->source || !is_full(r, wanted)) return;
+    if (!is_full(r, wanted)) return;
     for (int64_t i = wanted - r->plan.ranges - 1; i >= r->plan.first; i--) {
         cpl_remote_range *range = &r->plan.ranges[i];
         distance += length_of(range);
@@ -199,16 +197,25 @@ static void drop_unread(cpl_remote *r, const cpl_remote_range *wanted)
     }
 }
 
+/* Returns whether a reader may fetch the range itself. In a full buffer one reader at a time may,
+ * until its bytes are copied: its range is `beyond`. */
+static bool may_fetch(cpl_remote *r, const cpl_remote_range *range)
+{
+    if (!range->source) return true;
+    if (r->beyond && is_full(r, range)) return false;
+    drop_unread(r, range);
+    if (is_full(r, range)) r->beyond = range;
+    return true;
+}
+
 /* Waits until the range is ready or has failed. Fetches the range itself if no worker will. */
 static void await_range(cpl_remote *r, cpl_remote_file *file, cpl_remote_range *range)
 {
     while (range->state < CPL_REMOTE_READY) {
-        if (range->state == CPL_REMOTE_REQUESTED || is_coming(r, range)) {
+        if (range->state == CPL_REMOTE_REQUESTED || is_coming(r, range) || !may_fetch(r, range))
             pthread_cond_wait(&r->changed, &r->site.lock);
-        } else {
-            drop_unread(r, range);
+        else
             fetch_range(r, file, range);
-        }
     }
 }
 
@@ -231,6 +238,10 @@ static cpl_status copy_range(cpl_remote *r, cpl_remote_range *range, void *out, 
     if (range->state == CPL_REMOTE_READY && range->taken >= range->wanted && !range->readers) {
         range->state = CPL_REMOTE_SPENT;
         free_bytes(r, range);
+    }
+    if (r->beyond == range && !range->readers) {
+        r->beyond = NULL;
+        pthread_cond_broadcast(&r->changed);
     }
     return status;
 }
@@ -395,7 +406,7 @@ cpl_status cpl_remote_set_plan(cpl_remote *r, cpl_origin_plan *facts,
     uint64_t most = LEAST_RANGE;
     pthread_mutex_lock(&r->site.lock);
     cpl_status status = cpl_remote_plan_make(&r->plan, pieces, GAP, most);
-    while (status == CPL_OK && r->plan.count > MANY && most < MOST_RANGE)
+    while (status == CPL_OK && r->plan.count > MANY && most < CPL_REMOTE_RANGE)
         status = cpl_remote_plan_make(&r->plan, pieces, GAP, most *= 2);
     if (status == CPL_OK) find_kept(r, facts);
     forget_heads(r, 0);

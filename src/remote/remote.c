@@ -395,7 +395,7 @@ cpl_status cpl_remote_open(cpl_remote **out, const char *word, const char *cache
     pthread_mutex_init(&r->direct, NULL);
     CPL_TRY_DONE(copy_words(r, word, cache));
     status    = strncmp(r->word, "hf://", 5) == 0 ? open_hub(r) : open_web(r);
-    r->origin = (cpl_origin){&origin_ops, r->is_hub, CPL_REMOTE_BUFFER};
+    r->origin = (cpl_origin){&origin_ops, r->is_hub, CPL_REMOTE_BUFFER + CPL_REMOTE_RANGE};
     *out      = r;
 done:
     if (status != CPL_OK) {

@@ -8,6 +8,7 @@
 #include "support/files.h"
 
 enum { FILE_BYTES = 9000000, N_PIECES = 400, N_THREADS = 4 };
+enum { PIECE = 7 << 19, LATER = 37, N_LATER = 8 }; /* LATER pieces fill the buffer */
 
 static unsigned char content[FILE_BYTES];
 static cpl_source_pieces pieces;
@@ -36,6 +37,7 @@ static void make_pieces(const cpl_source *source)
 typedef struct reader {
     pthread_t thread;
     int number;
+    const cpl_source *source;
     int64_t wrong;
 } reader;
 
@@ -121,7 +123,7 @@ TEST(changed_file)
  * not, is fetched too. */
 TEST(what_nobody_reads)
 {
-    enum { N = 45, PIECE = 7 << 19, LAST = (N + 1) * PIECE };
+    enum { N = 45, LAST = (N + 1) * PIECE };
     const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
     char url[128];
     cpl_remote *remote;
@@ -146,6 +148,52 @@ TEST(what_nobody_reads)
     assert_true(cpl_alloc_in_use() < 140 << 20);
     assert_ok(cpl_source_read_at(source, bytes, 8, 0)); /* a range that was dropped */
     assert_memory_equal(bytes, "begin\0\0", 8);
+    cpl_source_pieces_free(&all);
+    cpl_source_close(source);
+    cpl_remote_close(remote);
+}
+
+/* Reads a piece that no worker fetches, because the buffer is full. */
+static void *read_later(void *ctx)
+{
+    reader *r           = ctx;
+    unsigned char *here = malloc(PIECE);
+    const uint64_t at   = (uint64_t)(LATER + r->number) * PIECE;
+    r->wrong            = cpl_source_read_at(r->source, here, PIECE, at) != CPL_OK;
+    for (size_t i = 0; i < PIECE; i++) r->wrong += here[i] != 0;
+    free(here);
+    return NULL;
+}
+
+/* The buffer is full of pieces that nobody reads. Later pieces, which several threads need, are
+ * fetched one at a time. */
+TEST(memory_of_a_full_buffer)
+{
+    const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
+    char url[128];
+    cpl_remote *remote;
+    cpl_source *source;
+    cpl_origin_plan plan;
+    cpl_source_pieces all   = {0};
+    reader readers[N_LATER] = {0};
+    write_string(path, "begin");
+    assert_int_equal(truncate(path, (off_t)(LATER + N_LATER) * PIECE), 0);
+    snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
+    assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
+    assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, url));
+    for (uint64_t i = 0; i < LATER + N_LATER; i++)
+        assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
+    assert_ok(cpl_origin_plan_set(cpl_remote_origin(remote), &plan, &all));
+    (void)cpl_alloc_peak();
+    for (int t = 0; t < N_LATER; t++) {
+        readers[t].number = t, readers[t].source = source;
+        assert_int_equal(pthread_create(&readers[t].thread, NULL, read_later, &readers[t]), 0);
+    }
+    for (int t = 0; t < N_LATER; t++) {
+        pthread_join(readers[t].thread, NULL);
+        assert_int_equal(readers[t].wrong, 0);
+    }
+    assert_true(cpl_alloc_peak() < (1 << 27) + PIECE + (1 << 20));
     cpl_source_pieces_free(&all);
     cpl_source_close(source);
     cpl_remote_close(remote);
