@@ -17,11 +17,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .ops import _operator
+from .ops import _latent, _operator
 from .ops._checks import check_finite, refuse
 from .ops._functional import (
     Matrices,
     arrange,
+    as_gates,
     check_noise,
     compute_name,
     number,
@@ -32,6 +33,7 @@ from .ops._functional import (
     whole_number,
 )
 from .ops._job import Job, Phases, Result
+from .ops._latent import Latent
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _count(matrices: Any) -> int:
     return len(matrices) if hasattr(matrices, "__len__") else 0
 
 
-def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, str]:
+def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any], latent: Optional[Latent]) -> Dict[str, str]:
     """Returns texts that must be equal in all processes, by the name of the argument."""
     router, gate, up, down, delta, want, half = arranged
 
@@ -133,6 +135,7 @@ def _words_of(arranged: Tuple[Any, ...], options: Dict[str, Any]) -> Dict[str, s
         "local_w_gate": shape(gate),
         "local_w_up": shape(up),
         "local_w_down": shape(down),
+        "down": latent and [[list(t.shape), str(t.dtype)] for t in latent.tensors] + [latent.eps],
         "the matrices' dtype": (gate or up)[0].dtype,
         "gate_half": half,
         "whether delta is given": delta is not None,
@@ -239,6 +242,9 @@ def erc_loss_ep(
     group: Optional[dist.ProcessGroup] = None,
     local_w_up: Optional[Matrices] = None,
     local_w_down: Optional[Matrices] = None,
+    down: Optional[Tensor] = None,
+    latent_norm: Optional[Tensor] = None,
+    latent_eps: Optional[float] = None,
     alpha: float = 1.0,
     weight: float = 1.0,
     activation: str = "gate",
@@ -254,8 +260,8 @@ def erc_loss_ep(
 ) -> Tensor:
     """Returns couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
-    Every process calls it with the whole router [n, d] (equal numbers everywhere) and its own n / p
-    experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
+    Every process calls it with the whole router [n, d], whole down and latent_norm (equal numbers everywhere) and its
+    own n / p experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
     arguments are those of `erc_loss` and must be the same everywhere. If they differ, or one process
     refuses its own, all processes raise ValueError. It does not support torch.compile.
 
@@ -263,8 +269,8 @@ def erc_loss_ep(
     the D rows of its experts' gates (and ups), in any choice; M^2 is a sum over these processes. Without `group`
     each process has all n experts. The activation "output" is not supported.
 
-    Returns weight * L [], equal in every process. The router's gradient is complete in every
-    process (a later *mean* over the group leaves it unchanged; do not sum it again). An expert's gradient is
+    Returns weight * L [], equal in every process. The gradients of router, down and latent_norm are complete in every
+    process (a later *mean* over the group leaves them unchanged; do not sum them again). An expert's gradient is
     in the process that has the expert.
     """
     loss, _ = loss_and_columns(
@@ -285,6 +291,7 @@ def erc_loss_ep(
         gate_half,
         compute,
         tensor_group,
+        (down, latent_norm, latent_eps),
     )
     warn_of_alpha(alpha)
     return loss
@@ -308,15 +315,17 @@ def loss_and_columns(
     gate_half: Optional[str] = None,
     compute: Any = None,
     tensor_group: Optional[dist.ProcessGroup] = None,
+    latent: _latent.Arguments = (None, None, None),
 ) -> Tuple[Tensor, Tensor]:
-    """Returns erc_loss_ep, and the columns of M [n, n / p] of this process's experts, without a gradient."""
+    """Returns erc_loss_ep, and the columns of M [n, n / p] of this process's experts, without a gradient. latent: down,
+    latent_norm and latent_eps."""
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
     spread = processes_of(group, tensor_group)
     size = 1 if spread.expert is None else dist.get_world_size(spread.expert)
     rank = 0 if spread.expert is None else dist.get_rank(spread.expert)
 
-    def prepare() -> Tuple[Any, Dict[str, Any], int]:
+    def prepare() -> Tuple[Any, Optional[Latent], Dict[str, Any], int]:
         here = local_w_gate if local_w_gate is not None else local_w_up
         refuse_sharded([router], "router")
         refuse_sharded(_listed(here), "local_w_gate")
@@ -326,13 +335,15 @@ def loss_and_columns(
         check_noise(noise)
         if tensor_group is not None and activation == "output":
             refuse('tensor_group splits D, over which the activation "output" sums; choose another')
-        arranged = arrange(router, local_w_gate, local_w_up, local_w_down, activation, delta, gate_half, count)
+        projection = _latent.latent_of(*latent)
+        kind, half = as_gates(activation, local_w_up, gate_half)
+        arranged = arrange(router, local_w_gate, local_w_up, local_w_down, kind, delta, half, count, projection)
         if delta is not None:
             check_finite(delta)
         options = dict(
             alpha=float(number(alpha, "alpha")),
             weight=float(number(weight, "weight")),
-            activation=activation,
+            activation=kind,
             noise=noise,
             seed=signed(whole_number(seed, "seed")),
             step=whole_number(step, "step"),
@@ -340,16 +351,20 @@ def loss_and_columns(
             draw=whole_number(draw, "draw"),
             compute=compute_name(compute),
         )
-        return arranged, options, rank * count
+        return arranged, projection, options, rank * count
 
     try:
-        arranged, options, first = prepare()
-        words = _words_of(arranged, options)
+        arranged, projection, options, first = prepare()
+        words = _words_of(arranged, options, projection)
     except Exception as error:
         _agree_in_all(_refusal(error), spread, router)
         raise
     _agree_in_all(words, spread, router)
     router, gate, up, down, delta, want, half = arranged
+    if projection is not None:
+        at = (options[name] for name in ("seed", "step", "layer", "draw"))
+        router = _latent.rows(router, projection, (gate or up)[0].dtype, noise, delta, *at)
+        options["noise"], delta = "none", None
 
     numbers = (*options.values(), first)
 

@@ -1,5 +1,6 @@
 """The paper's pseudo-code, with the choices of docs/decisions.md: a reference to read and to test against. It keeps
-more than [n, n, D] numbers for the backward pass. It has only the activation `gate`."""
+more than [n, n, D] numbers for the backward pass. It has only the activation `gate`; `gate_up` is `gate` on
+torch.cat((Wg, Wp), 1)."""
 
 from __future__ import annotations
 
@@ -25,16 +26,29 @@ def eps_of(R: Tensor) -> Tensor:
 
 
 def erc_loss(
-    R: Tensor, Wg: Tensor, *, alpha: float = 1.0, weight: float = 1.0, delta: Optional[Tensor] = None
+    R: Tensor,
+    Wg: Tensor,
+    *,
+    down: Optional[Tensor] = None,
+    latent_norm: Optional[Tensor] = None,
+    latent_eps: float = 0.0,
+    alpha: float = 1.0,
+    weight: float = 1.0,
+    delta: Optional[Tensor] = None,
 ) -> Tensor:
     """Returns weight * L [] at alpha for router R [n, d] and gates Wg [n, D, d]. delta [n, d] is the noise, drawn if
-    None."""
+    None. down [l, d] is the projection of latent experts with Wg [n, D, l], latent_norm [l] the weight of its norm."""
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)
             low, high = 1 - eps, 1 + eps
             delta = low + torch.rand_like(R) * (high - low)
-    M = torch.norm(torch.einsum("jDd,id->ijD", Wg, delta * R), dim=-1)  # no gradient where it is 0
+    proxies = delta * R
+    if down is not None:
+        proxies = proxies @ down.mT
+    if latent_norm is not None:
+        proxies = latent_norm * proxies / (proxies.square().mean(dim=1, keepdim=True) + latent_eps).sqrt()
+    M = torch.norm(torch.einsum("jDd,id->ijD", Wg, proxies), dim=-1)  # no gradient where it is 0
     rows = hinge(M, alpha * torch.diag(M).unsqueeze(1))
     columns = hinge(M, alpha * torch.diag(M).unsqueeze(0))
     mask = torch.ones_like(M) - torch.eye(M.size(0), dtype=M.dtype, device=M.device)

@@ -203,7 +203,7 @@ def _bytes_of_expert(w: Work, has_z: bool, is_backward: bool) -> int:
     z, dz = job.n * job.D * wide, job.n * job.D * w.dtype.itemsize
     if job.activation in ("gate", "up"):
         return copied + (0 if has_z else z) + (dz if is_backward else 0)
-    made = {"silu": 2 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}[job.activation]
+    made = {"silu": 2 * z, "gate_up": 4 * z, "swiglu": 4 * z, "output": 4 * z + job.n * job.d * wide}[job.activation]
     return copied + made * (2 if is_backward else 1)
 
 

@@ -11,10 +11,11 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import _operator
+from . import _latent, _operator
 from ._checks import check_dtype, described
 from ._checks import refuse as _refuse
 from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP
+from ._latent import Latent
 from ._response import widest
 
 Matrices = Union[Tensor, Sequence[Tensor]]
@@ -74,9 +75,20 @@ def _check_tensors(router: Tensor, named: Sequence[Tuple[str, List[Tensor]]]) ->
 
 
 def _check_shapes(
-    router: Tensor, gate: List[Tensor], up: List[Tensor], down: List[Tensor], half: str, n_here: Optional[int]
+    router: Tensor,
+    gate: List[Tensor],
+    up: List[Tensor],
+    down: List[Tensor],
+    half: str,
+    n_here: Optional[int],
+    latent: Optional[Latent],
 ) -> None:
+    """Checks the experts' matrices. d below is the width that they read: l of latent experts."""
     n, d = router.shape
+    beside = f"a router {[n, d]}"
+    if latent is not None:
+        d = _latent.check(latent, router)
+        beside = f"down {list(latent.down.shape)}, whose output the experts read"
     count = n if n_here is None else n_here
     first = gate or up
     D = first[0].shape[-2] // (2 if half and gate else 1)
@@ -90,15 +102,14 @@ def _check_shapes(
             rows, columns = many[0].shape[-2:]
             is_turned = rows == k != columns and (many is first or columns == r)
             pass_ = f"{name}.mT" if many[0].dim() == 3 else "the .mT of each"
-            other = (
-                "; if the router is transposed, pass router.mT"
-                if many is first and (_count(many), columns) == (d, n)
-                else ""
-            )
+            other = ""
+            if many is first and latent is None and (_count(many), columns) == (d, n):
+                other = "; if the router is transposed, pass router.mT"
+            elif many is first and latent is None and (_count(many), rows) == (count, r):
+                other = f"; latent experts read a projection of x, which they need as down [{columns}, {d}]"
             _refuse(
                 f"{name} is {[_count(many), rows, columns]}, must be {[count, columns if is_turned else r, k]} "
-                f"beside a router {[n, d]}"
-                + (f"; if its matrices are transposed, pass {pass_}" if is_turned else other)
+                f"beside {beside}" + (f"; if its matrices are transposed, pass {pass_}" if is_turned else other)
             )
 
 
@@ -199,11 +210,15 @@ def arrange(
     delta: Optional[Tensor],
     gate_half: Optional[str],
     n_here: Optional[int] = None,
+    latent: Optional[Latent] = None,
 ) -> Tuple[Any, ...]:
     """Checks the arguments; returns router, gate, up, down, delta, want, half for the operator.
-    n_here: the number of experts that the matrices must have; None: the number of the router's rows."""
+    n_here: the number of experts that the matrices must have; None: the number of the router's rows.
+    latent: the projection of latent experts. _latent.rows then makes the rows of the router, delta and itself."""
     refuse_sharded([router], "router")
     refuse_sharded([delta], "delta")
+    projection = [] if latent is None else latent.tensors
+    refuse_sharded(projection, "down or latent_norm")
     if not isinstance(router, Tensor) or router.dim() != 2:
         there = f"a tensor {list(router.shape)}" if isinstance(router, Tensor) else described(router)
         raise TypeError(f"couplet: router is {there}, must be a tensor [n, d], a row for each expert")
@@ -234,20 +249,27 @@ def arrange(
         (name, many) for name, many in (("router", [router]), ("w_gate", gate), ("w_up", up), ("w_down", down)) if many
     ]
     _check_tensors(router, named)
-    _check_shapes(router, gate, up, down, half, n_here)
+    _check_shapes(router, gate, up, down, half, n_here, latent)
     if delta is not None and not (isinstance(delta, Tensor) and delta.is_floating_point()):
         found = delta.dtype if isinstance(delta, Tensor) else described(delta)
         raise TypeError(f"couplet: delta is {found}, must be a tensor [n, d] of floating-point numbers")
     if delta is not None and (delta.shape != router.shape or delta.device != router.device):
         _refuse(f"delta is {list(delta.shape)} on {delta.device}, must be {list(router.shape)} on {router.device}")
     router = router.contiguous()
-    _refuse_transforms([router, *gate, *up, *down])
+    _refuse_transforms([router, *projection, *gate, *up, *down])
 
     def need(many: List[Tensor]) -> bool:
         return torch.is_grad_enabled() and any(t.requires_grad for t in many)
 
-    want = [need([router]), need(gate), need(up), need(down)]
+    want = [need([router, *projection]), need(gate), need(up), need(down)]
     return router, gate, up, down, None if delta is None else delta.detach(), want, half
+
+
+def as_gates(activation: str, w_up: Optional[Matrices], gate_half: Optional[str]) -> Tuple[str, Optional[str]]:
+    """Returns activation and gate_half. If gate and up projection share a tensor, gate_up is gate on all its rows."""
+    if activation == "gate_up" and w_up is None and gate_half in HALVES[1:]:
+        return "gate", None
+    return activation, gate_half
 
 
 def erc_loss(
@@ -256,6 +278,9 @@ def erc_loss(
     *,
     w_up: Optional[Matrices] = None,
     w_down: Optional[Matrices] = None,
+    down: Optional[Tensor] = None,
+    latent_norm: Optional[Tensor] = None,
+    latent_eps: Optional[float] = None,
     alpha: float = 1.0,
     weight: float = 1.0,
     activation: str = "gate",
@@ -283,9 +308,14 @@ def erc_loss(
             lie as [d, D], y = x W; where D = d the shape does not show this, and the loss is wrong without an error.
         w_up, w_down: [n, D, d] and [n, d, D] (or lists), for the activations that use them; refused for
             others. The other half of a fused w_gate is the up projection.
+        down: W_l [l, d] of latent experts, which read W_l x: M[i,j] = |(W_l R~_i) W_g^j|. In w_gate, w_up and w_down
+            d is then l. Noise and its bound are of R, and the gradient reaches router, down and experts.
+        latent_norm, latent_eps: the weight g [l] of a norm on v = W_l x, and its eps: the experts read
+            g v / sqrt(mean(v^2) + eps). A norm on the experts' output is none of M.
         alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
-        activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output".
+        activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output", or "gate_up",
+            the outputs of gate and up projection together.
         noise: "bounded" (the paper's), drawn from (seed, step, layer, draw) alone, with equal numbers on
             every device and rank; or "none".
         delta: [n, d] noise of your own; then no noise is drawn.
@@ -309,6 +339,7 @@ def erc_loss(
     """
     check_noise(noise)
     warn_of_alpha(number(alpha, "alpha"))
+    activation, gate_half = as_gates(activation, w_up, gate_half)
     return loss_and_matrix(
         router,
         w_gate,
@@ -325,6 +356,7 @@ def erc_loss(
         draw,
         gate_half,
         compute,
+        _latent.latent_of(down, latent_norm, latent_eps),
     )[0]
 
 
@@ -344,10 +376,13 @@ def loss_and_matrix(
     draw: int,
     gate_half: Optional[str],
     compute: Any,
+    latent: Optional[Latent] = None,
 ) -> Tuple[Tensor, Tensor]:
     """Returns weight * L [], and M [n, n] without a gradient. noise may also be "drawn": then `delta` is the result of
     _noise.of_layers."""
-    *tensors, want, half = arrange(router, w_gate, w_up, w_down, activation, delta, gate_half)
+    router, *many, delta, want, half = arrange(
+        router, w_gate, w_up, w_down, activation, delta, gate_half, latent=latent
+    )
     alpha, weight = number(alpha, "alpha"), number(weight, "weight")
     compiling = torch.compiler.is_compiling()
     step_tensor = step if compiling and isinstance(step, Tensor) else None
@@ -360,6 +395,11 @@ def loss_and_matrix(
             (draw, "draw"),
         )
     )
+    if latent is not None:
+        at = (signed(seed), step if step_tensor is None else step_tensor, layer, draw)
+        router = _latent.rows(router, latent, (many[0] or many[1])[0].dtype, noise, delta, *at)
+        noise, delta, step_tensor = "none", None, None
+    tensors = (router, *many, delta)
     rest = (activation, noise, signed(seed), step, layer, draw, compute_name(compute))
     if not compiling:
         return _operator.call(*tensors, want, half, float(alpha), float(weight), *rest)

@@ -12,10 +12,11 @@ from typing import Any, Callable, Generator, Optional, Sequence
 import torch
 from torch import Tensor
 
-ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")  # cpl_erc_activation
+ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output", "gate_up")  # cpl_erc_activation
 HALVES = ("", "first", "second", "interleaved")  # position of the gate in a fused tensor; "": not fused
-USES_GATE = ("gate", "silu", "swiglu", "output")
-USES_UP = ("up", "swiglu", "output")
+USES_GATE = ("gate", "silu", "swiglu", "output", "gate_up")
+USES_UP = ("up", "swiglu", "output", "gate_up")
+LINEAR = ("gate", "up", "gate_up")  # M is of degree 1 in the proxies
 
 
 def part(tensor: Tensor, half: str, is_gate: bool) -> Tensor:

@@ -27,6 +27,7 @@ class ErcLoss(nn.Module):
         noise: str = "bounded",
         *,
         gate_half: Optional[str] = None,
+        latent_eps: Optional[float] = None,
         compute: Any = None,
     ):
         super().__init__()
@@ -38,6 +39,7 @@ class ErcLoss(nn.Module):
             activation=activation,
             noise=noise,
             gate_half=gate_half,
+            latent_eps=latent_eps,
             compute=compute,
         )
 
@@ -49,10 +51,13 @@ class ErcLoss(nn.Module):
         step: int,
         w_up: Optional[Matrices] = None,
         w_down: Optional[Matrices] = None,
+        down: Optional[Tensor] = None,
+        latent_norm: Optional[Tensor] = None,
         delta: Optional[Tensor] = None,
     ) -> Tensor:
         """Returns weight * L [] for router [n, d] and w_gate [n, D, d]."""
-        return erc_loss(router, w_gate, w_up=w_up, w_down=w_down, delta=delta, step=step, **self.settings)
+        more = dict(self.settings, w_up=w_up, w_down=w_down, down=down, latent_norm=latent_norm, delta=delta)
+        return erc_loss(router, w_gate, step=step, **more)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import _noise
-from ._job import Experts, Job
+from ._job import LINEAR, Experts, Job
 
 
 def without_autocast(device: torch.device) -> ContextManager[None]:
@@ -48,7 +48,7 @@ def tie_of(operands: torch.dtype, job: Job) -> float:
     such sums spreads them. Operands that are rounded to 16 bits make the errors larger. SiLU does too: it makes
     negative numbers small and leaves their errors (measured: 5 times)."""
     share = (3 + (24 + job.d**0.5) / job.D**0.5) * torch.finfo(operands).eps
-    return 2.0**-14 if operands.itemsize == 2 else share * (1 if job.activation in ("gate", "up") else 8)
+    return 2.0**-14 if operands.itemsize == 2 else share * (1 if job.activation in LINEAR else 8)
 
 
 def drawn_or_given(job: Job, router: Tensor) -> Optional[Tensor]:
@@ -115,6 +115,8 @@ def respond(p: Products, at: slice, x: Tensor) -> Response:
         return Response(F.silu(z) if job.activation == "silu" else z, z)
     if z is None:
         return Response(u, u=u)
+    if job.activation == "gate_up":
+        return Response(torch.cat((z, u), dim=-1))
     h = F.silu(z) * u
     out = h if job.down is None else p.forward(p.operand(h), p.take_matrices(job.down, at))
     return Response(out, z, u, h)
@@ -136,6 +138,8 @@ def respond_backward(p: Products, at: slice, x: Tensor, r: Response, scale: Tens
         dout = p.backward(dout, p.take_matrices(job.down, at))
     dz = dout if job.activation == "gate" else None
     du = dout if job.activation == "up" else None
+    if job.activation == "gate_up":
+        dz, du = dout[..., : job.D], dout[..., job.D :]
     if r.z is not None and job.activation not in ("gate", "up"):
         dz = dout * _silu_slope(r.z) if r.u is None else dout * r.u * _silu_slope(r.z)
         du = None if r.u is None else dout * F.silu(r.z)

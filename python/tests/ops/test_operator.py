@@ -11,10 +11,9 @@ import torch.utils._python_dispatch
 import torch.utils.checkpoint
 from conftest import accelerator_paths, all_close, close
 from couplet.ops import _native, _operator, _plain
-from couplet.ops._job import USES_GATE, USES_UP
+from couplet.ops._job import ACTIVATIONS, USES_GATE, USES_UP
 
 n, d, D = 6, 12, 10
-ACTIVATIONS = ("gate", "up", "silu", "swiglu", "output")
 
 
 @pytest.fixture(params=("cpu", "accelerator"))
@@ -141,7 +140,7 @@ def test_the_reference_is_the_same_function():
 
 @pytest.mark.parametrize("half", ("first", "second", "interleaved"))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
-@pytest.mark.parametrize("activation", ("gate", "up", "swiglu"))
+@pytest.mark.parametrize("activation", ("gate", "up", "swiglu", "gate_up"))
 def test_fused(half, dtype, activation):
     m = model(dtype)
     gate, up = m["w_gate"].detach(), m["w_up"].detach()
