@@ -61,7 +61,7 @@ TRAINER = (
     "data/validation",
     "data/tokenizer.json",
 )
-PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc")
+PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc", "tests/golden/latent")
 SHOWN = 4000  # letters shown of a program's output, its last ones
 
 DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")

@@ -34,7 +34,7 @@ from torch.utils.weak import TensorWeakRef
 from . import _step
 from .figures import _figures, _router_stats, _token_figures
 from .models import _layers
-from .models._layers import Layer, Pairs
+from .models._layers import Entries, Layer
 from .models._weights import Weight, follow, is_sharded, outside_graphs, some_bytes
 from .ops._functional import (
     _level_of_caller,
@@ -119,7 +119,8 @@ def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tens
     if not torch.is_grad_enabled() or not parts or not any(w.is_computed or is_sharded(w.parameter) for w in weights):
         return loss()
     value, M = loss()
-    gradients = torch.autograd.grad(value, parts, allow_unused=True)
+    keep = any(w.is_shared for w in weights)
+    gradients = torch.autograd.grad(value, parts, allow_unused=True, retain_graph=keep)
     return cast(Tensor, _Ready.apply(value.detach(), list(gradients), *parts)), M
 
 
@@ -426,7 +427,7 @@ class Erc:
 
     def _layer_loss(self, layer: Layer, weights: List[Weight], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
         """Returns L [] of one layer, before the weight, and M."""
-        router, gates = layer.router(weights), layer.gates(weights)
+        router, gates, latent = layer.router(weights), layer.gates(weights), layer.latent(weights)
         noise = self.noise if delta is None else "drawn"
         if self._spread() is None:
             return loss_and_matrix(
@@ -445,6 +446,7 @@ class Erc:
                 0,
                 layer.gate_half,
                 self.compute,
+                latent,
             )
         from .parallel import loss_and_columns
 
@@ -460,6 +462,7 @@ class Erc:
             gate_half=layer.gate_half,
             compute=self.compute,
             tensor_group=self.tensor_group,
+            latent=latent or (None, None, None),
         )
 
     def _spread(self) -> Any:
@@ -635,7 +638,8 @@ class Erc:
     def figures(self, per_layer: bool = False, figures: Optional[Sequence[str]] = None) -> Dict[str, float]:
         """Returns figures of the present weights. `erc` is the last evaluation, reduced, before the weight. The
         rest are means over layers, for the clean rows R [n, d], under the names of `couplet train`'s metrics
-        (docs/formats.md). W_j: the gate [D, d] of expert j. M_ij = |R_i W_j|.
+        (docs/formats.md). W_j: the gate [D, d] of expert j. M_ij = |R_i W_j|. For latent experts M_ij = |V_i W_j| and
+        kappa has |V_i|, where V_i is what the experts read of R_i.
 
         erc_clean: the loss without noise. active_rows, active_columns: share of its active hinges.
         alpha_min: the smallest alpha without loss; with several layers, the largest of their values.
@@ -703,6 +707,7 @@ class Erc:
                 dict(seed=self.seed, step=self.step, layer=layer.number),
                 wanted,
                 self._gather_experts,
+                layer.latent(weights),
             )
             result[layer.number] = _figures.read(f, wanted)
         return result
@@ -815,7 +820,7 @@ def check_figures(figures: Sequence[str], allowed: Sequence[str] = KNOWN) -> Tup
 
 def attach(
     model: nn.Module,
-    layers: Pairs,
+    layers: Entries,
     *,
     weight: float = 1.0,
     alpha: float = 1.0,
@@ -826,6 +831,7 @@ def attach(
     accumulation: int = 1,
     gate_half: Optional[str] = None,
     transposed: bool = False,
+    latent_eps: Optional[float] = None,
     group: Any = None,
     tensor_group: Any = None,
 ) -> Erc:
@@ -837,8 +843,11 @@ def attach(
     Args:
         model: the model; compiled or in DistributedDataParallel, too.
         layers: (router, gates) of each layer, or a callable that returns such a list of the model.
-            router: an nn.Parameter [n, d] of the model, or its name in model.named_parameters().
+            router: an nn.Parameter [n, d] of the model, or its name in model.named_parameters(). Several layers may
+                share a router.
             gates: a parameter [n, D, d] (or [n D, d]), or a list of n parameters [D, d], or their names.
+            (router, gates, P) of latent experts: P [l, d] is their projection, the gates are [n, D, l].
+            (router, gates, P, g): g [l] is the weight of a norm on P x, as `latent_norm` of `couplet.erc_loss`.
             A layer's place in the list is its number for the noise.
         weight, alpha: coefficient of the loss, and its alpha (both 1 in the paper).
         reduction: "mean" or "sum" over the layers.
@@ -848,6 +857,7 @@ def attach(
             [n, 2D, d]: which rows are the gate. "none": the gates have a parameter of their own. Without gate_half a
             parameter is refused whose name says gate and up projection (gate_up_proj, w13, fc1) or whose rows are
             twice the expert's width in the model's config.
+        latent_eps: the eps of the norms g.
         transposed: the gates lie as [n, d, D] (or [n, d, 2D]), y = x W. Where D = d the shape does not show this, and
             the loss is wrong without an error.
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
@@ -855,14 +865,14 @@ def attach(
 
     Raises:
         ValueError, TypeError: `layers` has an entry that is no parameter of the model, a repeated
-            one, or a parameter of another shape.
+            one that is no router, or a parameter of another shape.
     """
     check_model(model)
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
     erc = Erc(
         _layers.unwrapped(model),
-        _layers.Given(layers, gate_half, transposed, group, tensor_group),
+        _layers.Given(layers, gate_half, transposed, latent_eps, group, tensor_group),
         weight,
         alpha,
         reduction,

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from .models._layers import Layer
 from .models._weights import Weight, as_weight, is_sharded
-from .ops import _checks, _native, _noise, _operator, _plain
+from .ops import _checks, _latent, _native, _noise, _operator, _plain
 from .ops._functional import arrange, compute_name, signed
 from .ops._job import Result
+from .ops._latent import Latent
 from .ops._response import without_autocast
 
 if TYPE_CHECKING:
@@ -47,14 +48,19 @@ class Evaluation:
         self.parameters = [weight.parameter for weight in weights]
         self.made: List[Tensor] = []  # tensors to which the job adds the gates' gradients
         with torch.enable_grad():  # a router or gates may be computed from parameters
-            self.router, gates = layer.router(weights), layer.gates(weights)
-            arranged = arrange(self.router, gates, None, None, "gate", delta, layer.gate_half, layer.here)
+            router, gates, latent = layer.router(weights), layer.gates(weights), layer.latent(weights)
+            arranged = arrange(router, gates, None, None, "gate", delta, layer.gate_half, layer.here, latent)
         _, self.gate, _, _, _, self.want, self.half = arranged
+        self.of_rows = [router, *([] if latent is None else latent.tensors)]  # tensors that make the rows
         group = None if options.spread is None else options.spread.expert
         first = 0 if group is None else torch.distributed.get_rank(group) * layer.here
         noise = options.noise if delta is None else "drawn"
+        self.rows = router.detach().contiguous()
+        if latent is not None:
+            self.rows, delta = self._latent_rows(latent, noise, delta, options), None
+            noise = "none"
         self.job = _operator.make_job(
-            self.router.detach().contiguous(),
+            self.rows.detach(),
             [g.detach() for g in self.gate],
             [],
             [],
@@ -71,11 +77,13 @@ class Evaluation:
             compute_name(options.compute),
             first,
         )
-        self.job.scale = None if options.scale is None else options.scale.to(self.router.device)
+        self.job.scale = None if options.scale is None else options.scale.to(router.device)
         self.job.split = options.spread is not None and options.spread.tensor is not None
 
         absent = [
-            name for name, p in zip(layer.names, self.parameters) if p.requires_grad and not hasattr(p, self.attribute)
+            name
+            for name, p in zip(layer.all_names, self.parameters)
+            if p.requires_grad and not hasattr(p, self.attribute)
         ]
         if absent:
             raise ValueError(
@@ -89,17 +97,35 @@ class Evaluation:
                 f".{self.attribute}"
             )
 
+    def _latent_rows(self, latent: Latent, noise: str, delta: Optional[Tensor], options: Options) -> Tensor:
+        """Returns the rows of latent experts, with a graph to self.leaves: copies, f32 or wider, of the tensors in
+        `of_rows`."""
+        numbers = (signed(options.seed), options.step, self.layer.number, 0)
+        with torch.enable_grad():
+            self.leaves = [
+                t.detach().to(torch.promote_types(t.dtype, torch.float32)).requires_grad_(t.requires_grad)
+                for t in self.of_rows
+            ]
+            router, down, *norm = self.leaves
+            wide = Latent(down, norm[0] if norm else None, latent.eps)
+            return _latent.rows(router, wide, self.gate[0].dtype, noise, delta, *numbers)
+
     def _is_plain(self) -> bool:
         """Returns whether router and gates are views of parameters whose gradients can be added to."""
         if any(weight.is_computed or is_sharded(weight.parameter) for weight in self.weights):
             return False
-        memory = [t.untyped_storage()._cdata for t in (self.router, *self.gate)]
+        tensors = (self.of_rows[0], *self.gate, *self.of_rows[1:])
+        memory = [t.untyped_storage()._cdata for t in tensors]
         if memory != [p.untyped_storage()._cdata for p in self.parameters]:
             return False
-        if self.want[1] and not all(p.requires_grad for p in self.parameters[1:]):
+        if self.want[1] and not all(p.requires_grad for p in self._gates):
             return False
         adds_in_f32 = _native.fits(self.job)
-        return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self.parameters[1:])
+        return not adds_in_f32 or all(self._dtype(p) == torch.float32 for p in self._gates)
+
+    @property
+    def _gates(self) -> List[Tensor]:
+        return self.parameters[1 : len(self.layer.names)]
 
     def _dtype(self, p: Tensor) -> torch.dtype:
         """Returns the dtype of p's gradient: the dtype of an existing gradient, else p.grad_dtype of PyTorch 2.10 and
@@ -130,7 +156,7 @@ class Evaluation:
         if not self.is_in_place:
             self.made = _operator.prepare(self.job, self.gate, [], [], self.half, self.want)
             return
-        gates = self.parameters[1:]
+        gates = self._gates
         self.job.wants_router = self.want[0]
         if not self.want[1]:
             return
@@ -145,29 +171,44 @@ class Evaluation:
         if self.job.fresh:
             for gradient in self.made[:1] if not self.is_in_place else self.made:
                 _operator.zero_what_stays(self.job, gradient, self.half)
+        gradients = self._gradients_of_rows(result)
         if not self.is_in_place:
-            self._hand_to_autograd(result)
-        elif result.d_router is not None:
-            gradient = self._gradient_of(self.parameters[0], False)
-            self.layer.router([as_weight(gradient), *self.weights[1:]]).add_(result.d_router)
+            self._hand_to_autograd(gradients)
+            return
+        places = [self.parameters[0], *self.parameters[len(self.layer.names) :]]
+        for p, found in zip(places, gradients):
+            if found is not None:
+                gradient = self._gradient_of(p, False)
+                (self.layer.router([as_weight(gradient)]) if p is places[0] else gradient).add_(found)
 
-    def _hand_to_autograd(self, result: Result) -> None:
-        """Passes gradients by autograd to the parameters from which router and gates are computed. The backward pass is
-        not used: it would call hooks, and DistributedDataParallel counts the calls of its hooks."""
-        tensors: List[Tensor] = []
-        gradients: List[Tensor] = []
-        if result.d_router is not None:
-            tensors, gradients = [self.router], [result.d_router.to(self.router.dtype)]
+    def _gradients_of_rows(self, result: Result) -> List[Optional[Tensor]]:
+        """Returns the gradients of the tensors in `of_rows`; None where one needs none."""
+        if result.d_router is None:
+            return [None]
+        if len(self.of_rows) == 1:
+            return [result.d_router]
+        wanted = [t for t in self.leaves if t.requires_grad]
+        found = iter(torch.autograd.grad(self.rows, wanted, result.d_router.to(self.rows.dtype)))
+        return [next(found) if t.requires_grad else None for t in self.leaves]
+
+    def _hand_to_autograd(self, of_rows: List[Optional[Tensor]]) -> None:
+        """Passes gradients by autograd to the parameters from which the tensors in `of_rows` and gates are computed.
+        The backward pass is not used: it would call hooks, and DistributedDataParallel counts the calls of its
+        hooks."""
+        pairs = [(t, g.to(t.dtype)) for t, g in zip(self.of_rows, of_rows) if g is not None]
         if self.want[1]:
             d_gate = self.made[0].to(self.gate[0].dtype)
-            tensors += self.gate
-            gradients += _operator.as_list(d_gate, len(self.gate), self.gate[0].dim() == 3, True)
-        pairs = [(t, g) for t, g in zip(tensors, gradients) if t.requires_grad]
+            many = _operator.as_list(d_gate, len(self.gate), self.gate[0].dim() == 3, True)
+            pairs += [(t, g) for t, g in zip(self.gate, many) if t.requires_grad]
         parts = {id(p): p for weight in self.weights for p in weight.parts if p.requires_grad}
         if not pairs:
             return
         found = torch.autograd.grad(
-            [t for t, _ in pairs], list(parts.values()), [g for _, g in pairs], allow_unused=True
+            [t for t, _ in pairs],
+            list(parts.values()),
+            [g for _, g in pairs],
+            allow_unused=True,
+            retain_graph=any(weight.is_shared for weight in self.weights),
         )
         for p, gradient in zip(parts.values(), found):
             if gradient is not None and p.grad is None:

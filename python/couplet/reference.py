@@ -37,7 +37,8 @@ def erc_loss(
     delta: Optional[Tensor] = None,
 ) -> Tensor:
     """Returns weight * L [] at alpha for router R [n, d] and gates Wg [n, D, d]. delta [n, d] is the noise, drawn if
-    None. down [l, d] is the projection of latent experts with Wg [n, D, l], latent_norm [l] the weight of its norm."""
+    None. down [l, d] is the projection of latent experts with Wg [n, D, l], latent_norm [l] and
+    latent_eps are of a norm on its output."""
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)

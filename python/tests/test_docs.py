@@ -32,7 +32,13 @@ def block(page, beginning):
 
 # test_fsdp.py runs the block with FSDP.
 KNOWN = {
-    "pytorch.md": ("import couplet", "0 {'erc'", "pip install ./python", "python -m couplet.certify"),
+    "pytorch.md": (
+        "import couplet",
+        "0 {'erc'",
+        "loss = couplet.erc_loss",
+        "pip install ./python",
+        "python -m couplet.certify",
+    ),
     "pytorch/trainers.md": (
         "erc = couplet.hf.attach",
         "erc.join",
@@ -204,6 +210,17 @@ def test_any_other_model():
     exec(block("pytorch/trainers.md", "erc = couplet.attach"), names)
     names["erc"].loss().backward()
     assert all(layer.w_gate.grad.any() and layer.router.weight.grad.any() for layer in moe_layers)
+
+
+def test_latent_experts():
+    moe_layers = [Layer(d=3), Layer(d=3)]
+    for layer in moe_layers:
+        layer.router, layer.latent = torch.nn.Linear(6, 4, bias=False), torch.nn.Linear(6, 3)
+    names = dict(couplet=couplet, moe_layers=moe_layers, model=torch.nn.ModuleList(moe_layers), seed=3, step=1, l=0)
+    names.update(router=layer.router.weight, w_gate=layer.w_gate, P=layer.latent.weight)
+    exec(block("pytorch.md", "loss = couplet.erc_loss"), names)
+    (names["loss"] + names["erc"].loss()).backward()
+    assert all(layer.w_gate.grad.any() and layer.latent.weight.grad.any() for layer in moe_layers)
 
 
 def test_router_statistics():

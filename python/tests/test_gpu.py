@@ -9,6 +9,7 @@ import pytest
 import test_compile
 import test_golden
 import test_hf
+import test_latent
 import test_parallel
 import torch
 from conftest import all_close, close, in_processes, needs_fully_shard, same_gradients
@@ -38,6 +39,13 @@ def leaves(dtype=torch.float32, shape=(n, D, d)):
 @pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-6), (torch.float32, 1e-4)), ids=str)
 def test_golden_values(case, dtype, limit):
     test_golden.compare(case, dtype, limit, device=DEVICE)
+
+
+@pytest.mark.parametrize("case", test_latent.CASES)
+@pytest.mark.parametrize("dtype, limit", ((torch.float64, 1e-12), (torch.float32, 1e-4)), ids=str)
+def test_latent_experts(case, dtype, limit):
+    got, want = test_latent.of_case(case, dtype, DEVICE)
+    all_close([t.cpu() for t in got], want, limit)
 
 
 @pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.bfloat16, torch.float16))

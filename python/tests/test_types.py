@@ -16,10 +16,11 @@ import couplet
 import torch
 from torch import Tensor, nn
 
-router, gates = torch.randn(4, 8), torch.randn(4, 6, 8)
+router, gates = torch.randn(4, 8), nn.Parameter(torch.randn(4, 6, 8))
 model = nn.Linear(2, 2)
 loss: Tensor = couplet.erc_loss(router, gates, alpha=0.5)
 erc = couplet.attach(model, layers=[("router", "gates")], weight=0.1)
+couplet.attach(model, [("router", "gates", "down"), (gates, [gates], gates, "norm")], latent_eps=1e-6)
 theirs = couplet.hf.attach(model, alpha=0.5, accumulation=4)
 reveal_type(couplet.erc_loss(router, gates))
 reveal_type(erc)

@@ -139,44 +139,54 @@ class _Erc(torch.autograd.Function):
         return d_proxies, None, None, None, *d_gates
 
 
-def erc_loss(router, w_gate, *, step, layer, alpha=1.0, weight=1.0, seed=0, delta=None, gate_half=None, group=None):
+def erc_loss(
+    router, w_gate, *, step, layer, alpha=1.0, weight=1.0, seed=0, delta=None, down=None, gate_half=None, group=None
+):
     """weight * L [], f32 (f64 where router or gates are).
 
     router: [n, d]. w_gate: [n, D, d], or a list of n [D, d], in bf16, f16, f32 or f64. gate_half: "first", "second" or
     "interleaved" where gate and up projection share [n, 2D, d] (or [2D, d] of a list): which rows are the gate's.
     step, layer, seed: of the noise; step: a number, or a tensor int64 []. delta: [n, d] noise of your own; ones: none.
+    down: [l, d], the projection of latent experts, whose gates are [n, D, l]; no norm acts on its output.
     group: the process group of expert parallelism. Every process has the whole router and n / p experts, process r
     those from r n / p on. The loss and the router's gradient are then the same in all processes: a mean over them is
     right, a sum counts it p times; an expert's gradient is where the expert is."""
     gates = [w_gate] if torch.is_tensor(w_gate) else [w[None] for w in w_gate]
     n, here = router.shape[0], sum(len(w) for w in gates)
     processes = dist.get_world_size(group) if group is not None else 1
-    if router.dim() != 2 or any(w.dim() != 3 or w.shape[2] != router.shape[1] for w in gates):
+    if down is not None and (down.dim() != 2 or down.shape[1:] != router.shape[1:]):
+        raise ValueError(f"down is {list(down.shape)}, it must be [l, d] beside a router {list(router.shape)}")
+    width = router.shape[-1] if down is None else down.shape[0]
+    if router.dim() != 2 or any(w.dim() != 3 or w.shape[2] != width for w in gates):
         raise ValueError(f"router {list(router.shape)} must be [n, d] and the gates {[list(w.shape) for w in gates[:2]]} "
                          "[n, D, d], rows as nn.Linear stores them")
     if here * processes != n:
         raise ValueError(f"the router has {n} rows, and there are gates of {here} experts in each of {processes} processes")
     if gate_half not in (None, "first", "second", "interleaved"):
         raise ValueError(f"gate_half is {gate_half!r}, it must be None, 'first', 'second' or 'interleaved'")
-    dtypes = {torch.float32, *(t.dtype for t in (router, *gates) if t.dtype == torch.float64)}
+    dtypes = {torch.float32, *(t.dtype for t in (router, *gates, *([] if down is None else [down])) if t.dtype == torch.float64)}
     wide = router.to(torch.float64 if torch.float64 in dtypes else torch.float32)
     if delta is None:
         delta = noise(wide.detach(), seed=seed, step=step, layer=layer)
     with torch.autocast(wide.device.type, enabled=False):
-        return weight * _Erc.apply(wide * delta.detach().to(wide.dtype), alpha, gate_half, group, *gates)
+        proxies = wide * delta.detach().to(wide.dtype)
+        if down is not None:
+            proxies = proxies @ down.to(wide.dtype).mT
+        return weight * _Erc.apply(proxies, alpha, gate_half, group, *gates)
 
 
 def add_gradients(layers, *, step, weight=1.0, scale=1.0, attribute="grad", **options):
     """Adds the gradients of weight * mean over layers of L to the attribute of routers and gates, a layer at a time;
     returns that loss without a graph. Once a step, behind its last backward pass, before gradients are clipped.
 
-    layers: [(router, gates)], gates a parameter or a list. scale: of the gradients, a number or a tensor [], as of a
+    layers: [(router, gates)] or [(router, gates, down)], gates a parameter or a list. scale: of the gradients, a number or a tensor [], as of a
     gradient scaler. attribute: "main_grad" in Megatron-Core. options: those of `erc_loss`."""
     total = 0.0
-    for layer, (router, gates) in enumerate(layers):
+    for layer, (router, gates, *down) in enumerate(layers):
         with torch.enable_grad():
+            options["down"] = down[0] if down else None
             loss = erc_loss(router, gates, step=step, layer=layer, weight=weight / len(layers), **options)
-        learned = [p for p in (router, *([gates] if torch.is_tensor(gates) else gates)) if p.requires_grad]
+        learned = [p for p in (router, *([gates] if torch.is_tensor(gates) else gates), *down) if p.requires_grad]
         for p, gradient in zip(learned, torch.autograd.grad(loss * scale, learned) if learned else ()):
             there = getattr(p, attribute)
             if there is None:

@@ -101,6 +101,19 @@ def test_numbers_that_are_not():
     assert loss.isnan() and W.grad.isnan().flatten(1).any(1).all()
 
 
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_latent_experts(dtype):
+    """The gates are of width 4. Noise is drawn in width 9, and the gradient reaches the projection."""
+    leaves = R, W, P = [numbers(*shape).to(dtype).requires_grad_() for shape in ((6, 9), (6, 5, 4), (4, 9))]
+    for p in leaves:
+        p.main_grad = torch.zeros(p.shape, dtype=torch.float64)
+    loss = add_gradients([(R, W, P)], step=2, attribute="main_grad", alpha=0.8)
+    delta = noise(R.detach().to(torch.promote_types(dtype, torch.float32)), step=2, layer=0)
+    r, w, p = wide = [t.detach().double().requires_grad_() for t in leaves]
+    wanted = by_pseudo_code((r * delta) @ p.mT, w, 1, 0.8)
+    close([loss, *(t.main_grad for t in leaves)], [wanted.detach(), *torch.autograd.grad(wanted, wide)], LIMITS[dtype])
+
+
 def test_gradients_are_added():
     layers = [(numbers(4, 6, seed=i).requires_grad_(), list(numbers(4, 5, 6, seed=i + 9))) for i in range(2)]
     for _, gates in layers:
@@ -159,6 +172,8 @@ def test_two_processes(tmp_path):
 @pytest.mark.parametrize("shapes, options, sentence", (
     (((4, 6), (4, 6, 5)), {}, "rows as nn.Linear stores them"),
     (((4, 6), (3, 5, 6)), {}, "the router has 4 rows, and there are gates of 3 experts in each of 1 processes"),
+    (((4, 6), (4, 5, 6)), {"down": numbers(3, 5)}, "down is .3, 5., it must be .l, d. beside a router .4, 6."),
+    (((4, 6), (4, 5, 6)), {"down": numbers(3, 6)}, "rows as nn.Linear stores them"),
     (((4, 6), (4, 5, 6)), {"gate_half": "upper"}, "gate_half is 'upper', it must be None, 'first'")))
 def test_refused(shapes, options, sentence):
     with pytest.raises(ValueError, match=sentence):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..ops import _noise
 from ..ops._functional import Matrices
 from ..ops._job import part
+from ..ops._latent import Latent
 from ..ops._response import without_autocast
 from . import _spectrum
 
@@ -250,12 +251,22 @@ def _of_gates(
     gather: Gather,
     wanted: Collection[str],
     of_centred: Collection[str],
+    latent: Optional[Latent],
 ) -> Dict[str, Tensor]:
     """Returns figures that need the gates. wanted: figures of R; of_centred: figures of the centred rows, which have
-    the names of CENTRED here."""
+    the names of CENTRED here. Latent experts read projected rows."""
+    n, need_centred = len(R), not _OF_GATES.isdisjoint(of_centred)
+    has_norm = latent is not None and latent.norm is not None  # centred rows then need a product of their own
+    if latent is not None:
+        R, centred_R = latent.read(R), latent.read(centred_R)
     found = responses(
-        R, gates, half, not _OF_GATES.isdisjoint(of_centred), not set(LAMBDA).isdisjoint({*wanted, *of_centred})
+        torch.cat((R, centred_R)) if has_norm else R,
+        gates,
+        half,
+        need_centred and not has_norm,
+        not set(LAMBDA).isdisjoint({*wanted, *of_centred}),
     )
+    columns, centred = (found.columns[:, :n], found.columns[:, n:]) if has_norm else (found.columns, found.centred)
     norms = gather(found.norms)
     spectral = None if found.spectral is None else gather(found.spectral)
     figures: Dict[str, Tensor] = {}
@@ -263,9 +274,9 @@ def _of_gates(
         figures.update(_mean_and_std(norms, "gate_norm"))
     if "router_lambda_random" in wanted and spectral is not None:
         figures["router_lambda_random"] = _share(norms, spectral) / R.shape[1] ** 0.5
-    figures.update(_of_matrix(gather(found.columns).mT.double(), _lengths(R), norms, spectral, alpha, wanted))
-    if found.centred is not None:
-        M = gather(found.centred).mT.double()
+    figures.update(_of_matrix(gather(columns).mT.double(), _lengths(R), norms, spectral, alpha, wanted))
+    if need_centred and centred is not None:
+        M = gather(centred).mT.double()
         figures.update(_renamed(_of_matrix(M, _lengths(centred_R), norms, spectral, alpha, of_centred)))
     return figures
 
@@ -287,6 +298,7 @@ def of_layer(
     noise: Dict[str, int],
     wanted: Collection[str] = NAMES,
     gather: Gather = lambda here: here,
+    latent: Optional[Latent] = None,
 ) -> Dict[str, Tensor]:
     """Returns the input of `read`, on the device: name -> [], and for names of GRAMS [m, m], m the smaller of n and d.
     The figures describe clean rows R, and R less the mean row (`erc_centred`, `centred_...`); `proxy_route_top1` and
@@ -303,7 +315,7 @@ def of_layer(
             P = (wide - wide.mean(0)).to(R.dtype)
         figures: Dict[str, Tensor] = {}
         if not NEED_GATES.isdisjoint(wanted):
-            figures = _of_gates(R, P, gates(), gate_half or "", alpha, gather, wanted, of_centred)
+            figures = _of_gates(R, P, gates(), gate_half or "", alpha, gather, wanted, of_centred, latent)
         figures.update(_of_rows(R, wanted))
         figures.update(_of_routing(R, K, noise, wanted))
         if of_centred:

@@ -197,7 +197,7 @@ class Sample(NamedTuple):
     scores: Tensor  # [S, n], f32 or wider
     responses: Tensor  # [S, n]
     places: Tensor  # int64 [S]: index among the tokens that the router has read, from 0
-    M: Tensor  # [n, n], |R_i W_j|
+    M: Tensor  # [n, n], |R_i W_j|; of latent experts, as the responses, of projected rows
     centred_M: Tensor  # [n, n], M for R_i less the mean row
 
 
@@ -241,7 +241,8 @@ class TokenRecord:
             R = layer.router(weights)
             R = R.to(torch.promote_types(R.dtype, torch.float32))
             x = torch.cat(reader.tokens).to(R)
-            rows = torch.cat((x, R, R - R.mean(0)))
+            rows, latent = torch.cat((x, R, R - R.mean(0))), layer.latent(weights)
+            rows = rows if latent is None else latent.read(rows)
             found = _figures.responses(rows, layer.gates(weights), layer.gate_half or "").columns.mT
             S, n = len(x), len(R)
             return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S : S + n], found[S + n :])

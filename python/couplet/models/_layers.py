@@ -4,15 +4,19 @@ they are needed, since other code may replace them at any time (sharding, loadin
 from __future__ import annotations
 
 import difflib
+import functools
 import re
+from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..ops._checks import check_dtype, described
-from ._weights import Weight, follow, of_group, outside_graphs, plain_name, shards_of, whole
+from ..ops._latent import Latent, check_eps
+from ._weights import Weight, follow, is_sharded, of_group, outside_graphs, plain_name, shards_of, whole
 
 Matrices = Union[Tensor, List[Tensor]]
 
@@ -29,20 +33,32 @@ class Layer:
     D: int
     K: int  # 0: unknown
     names: List[str]  # the router's name, then the gates' names
-    shapes: List[torch.Size]  # shapes of the tensors in `names`
+    shapes: List[torch.Size]  # shapes of the tensors in `all_names`
     router_transposed: bool
     columns: bool  # the tensor is [n, d, A] (or [d, A] an expert) instead of [n, A, d]
     gate_half: Optional[str]
     group: Any = None  # process group of expert parallelism
+    down: Optional[str] = None  # latent experts: the name of the projection W_l [l, d]; the gates are [D, l]
+    norm: Optional[str] = None  # the name of the weight [l] of a norm on W_l x
+    latent_eps: float = 0.0  # the norm's
+
+    @property
+    def all_names(self) -> List[str]:
+        return [*self.names, *(name for name in (self.down, self.norm) if name is not None)]
+
+    def latent(self, weights: List[Weight]) -> Optional[Latent]:
+        """Returns the projection of latent experts."""
+        found = [whole(weight.value()) for weight in weights[len(self.names) :]]
+        return Latent(found[0], found[1] if self.norm else None, self.latent_eps) if found else None
 
     def router(self, weights: List[Weight]) -> Tensor:
-        """Returns R [n, d], a view of the weight. weights: the weights of `names`."""
+        """Returns R [n, d], a view of the weight. weights: the weights of `all_names`."""
         router = whole(weights[0].value())
         return (router.mT if self.router_transposed else router)[: self.n]
 
     def gates(self, weights: List[Weight]) -> Matrices:
         """Returns the gates as [here, A, d] or a list of [A, d], views of the weights."""
-        many = [self._one(self._here(weight.value())) for weight in weights[1:]]
+        many = [self._one(self._here(weight.value())) for weight in weights[1 : len(self.names)]]
         return many[0] if len(many) == 1 and many[0].dim() == 3 else many
 
     def _here(self, gate: Tensor) -> Tensor:
@@ -69,14 +85,14 @@ class Layer:
 
 @outside_graphs
 def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]]]:
-    """Returns the present router and gates of each layer of the model, or None if a name or shape has changed. Raises
-    ValueError for weights that have no numbers yet."""
+    """Returns the present weights of each layer of the model, or None if a name or shape has changed. Raises ValueError
+    for weights that have no numbers yet."""
     shards = shards_of(model)
     result = []
     for layer in layers:
-        found = [follow(model, name, shards) for name in layer.names]
-        for name, shape, weight in zip(layer.names, layer.shapes, found):
-            if weight is None or not weight.is_computed and weight.shape != shape:
+        found = [follow(model, name, shards) for name in layer.all_names]
+        for name, shape, weight in zip_longest(layer.all_names, layer.shapes, found):
+            if weight is None or shape and not weight.is_computed and weight.shape != shape:
                 return None
             if weight.parameter.device.type == "meta":
                 raise ValueError(
@@ -84,7 +100,27 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
                     "weights that are loaded come before the loss"
                 )
         result.append([weight for weight in found if weight is not None])
+    _share_routers(result)
     return result
+
+
+def _share_routers(many: List[List[Weight]]) -> None:
+    """Lets a sharded router of several layers be gathered once, with one graph for all of them."""
+    uses = Counter(id(weights[0].parameter) for weights in many)
+    shared: Dict[int, Weight] = {}
+    for weights in many:
+        key, router = id(weights[0].parameter), weights[0]
+        if uses[key] > 1 and is_sharded(router.parameter) and not router.is_computed:
+            weights[0] = shared.setdefault(key, Weight(router.parts, _gathered_once(router), is_shared=True))
+
+
+def _gathered_once(weight: Weight) -> Callable[[], Tensor]:
+    @functools.cache
+    def value() -> Tensor:
+        with torch.enable_grad():
+            return whole(weight.value())
+
+    return value
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -102,50 +138,78 @@ def unwrapped(model: nn.Module) -> nn.Module:
 # ---- layers that the caller names ----
 
 Named = Union[str, nn.Parameter]
-Pair = Tuple[Named, Union[Named, Sequence[Named]]]
-Pairs = Union[Sequence[Pair], Callable[[nn.Module], Sequence[Pair]]]
+Gates = Union[Named, Sequence[Named]]
+Entry = Union[Tuple[Named, Gates], Tuple[Named, Gates, Named], Tuple[Named, Gates, Named, Named]]
+Entries = Union[Sequence[Entry], Callable[[nn.Module], Sequence[Entry]]]
 
 
 class Given:
-    """Finds the layers of `couplet.attach`: pairs (router, gates) of parameters or names, or a callable that
-    returns such pairs of the model. Parameters are kept as names."""
+    """Finds the layers of `couplet.attach`: (router, gates), (router, gates, P) or (router, gates, P, g), each of
+    parameters or names, or a callable that returns such a list of the model. Parameters are kept as names."""
 
-    def __init__(self, layers: Pairs, gate_half: Optional[str], transposed: bool, group: Any, tensor_group: Any):
+    def __init__(
+        self,
+        layers: Entries,
+        gate_half: Optional[str],
+        transposed: bool,
+        latent_eps: Optional[float],
+        group: Any,
+        tensor_group: Any,
+    ):
         if gate_half not in (None, "none", "first", "second", "interleaved"):
             raise ValueError(f"couplet: gate_half is {gate_half!r}, must be first, second, interleaved or none")
         self.layers, self.transposed = layers, transposed
         self.gate_half = None if gate_half == "none" else gate_half
         self.is_told = gate_half is not None
         self.group = group
-        self.named: List[Tuple[str, List[str]]] = []  # the layers, as names
+        self.latent_eps = latent_eps
+        self.named: List[Any] = []  # the layers, as names
         # The number of processes among which the experts are spread. 1: all experts are in this process.
         self.processes: int = 1 if group is None else torch.distributed.get_world_size(group)
         self.parts: int = 1 if tensor_group is None else torch.distributed.get_world_size(tensor_group)
 
     def __call__(self, model: nn.Module) -> List[Layer]:
-        pairs = self.layers(model) if callable(self.layers) else self.layers
+        entries = self.layers(model) if callable(self.layers) else self.layers
         names = _Names(model)
-        self.named = [names.of_layer(f"layers[{i}]", pair) for i, pair in enumerate(_checked(pairs))]
+        self.named = [names.of_layer(f"layers[{i}]", entry) for i, entry in enumerate(_checked(entries))]
         if not callable(self.layers):
             self.layers = self.named
-        return [self._layer(model, i, router, gates) for i, (router, gates) in enumerate(self.named)]
+        if self.latent_eps is not None and all(len(entry) < 4 for entry in self.named):
+            raise ValueError("couplet: latent_eps is given, and no layer has a norm: (router, gates, P, g)")
+        return [self._layer(model, i, *entry) for i, entry in enumerate(self.named)]
 
     def __getstate__(self) -> Dict[str, Any]:
         """Returns the state of a copy. A copy has names in place of a callable: the callable may belong to the copied
         model, or may not be known to pickle."""
         return {**self.__dict__, "layers": self.named}
 
-    def _layer(self, model: nn.Module, number: int, router: str, gates: List[str]) -> Layer:
+    def _layer(
+        self,
+        model: nn.Module,
+        number: int,
+        router: str,
+        gates: List[str],
+        down: Optional[str] = None,
+        norm: Optional[str] = None,
+    ) -> Layer:
         where, names = f"layers[{number}]", [router, *gates]
-        shapes = [_shape(model, name, where) for name in names]
+        more = [name for name in (down, norm) if name is not None]
+        shapes = [_shape(model, name, where) for name in (*names, *more)]
         n, d = _router_shape(shapes[0], where, router)
+        reads = _Reads(d, "d", "the router has it")
+        if down is not None:
+            reads = _latent_width(where, more, shapes[len(names) :], d)
+        if norm is not None and self.latent_eps is None:
+            raise ValueError(
+                f"couplet: {where}: the norm {norm} needs latent_eps=, the number that it adds below its root"
+            )
         if n % self.processes:
             raise ValueError(
                 f"couplet: {where}: the router has {n} rows, which {self.processes} processes "
                 "cannot share: every process must have the same number of experts"
             )
         here = n // self.processes
-        rows = _rows(where, gates, shapes[1:], here, n, d, self.transposed)
+        rows = _rows(where, gates, shapes[1 : len(names)], here, n, reads, self.transposed)
         if not self.is_told:
             _refuse_fused(model, where, gates[0], rows * self.parts)
         return Layer(
@@ -162,11 +226,14 @@ class Given:
             self.transposed,
             self.gate_half,
             self.group,
+            down,
+            norm,
+            check_eps(self.latent_eps or 0.0),
         )
 
 
 class _Names:
-    """Names of a model's parameters, without wrappers. Each is checked to belong to one layer only."""
+    """Names of a model's parameters, without wrappers. Each but a router is checked to belong to one layer only."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -175,21 +242,26 @@ class _Names:
         }
         self.used: Dict[Union[int, str], str] = {}
 
-    def of_layer(self, where: str, pair: Any) -> Tuple[str, List[str]]:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"couplet: {where} is {described(pair)}, must be a pair (router, gates)")
-        router, gates = pair
-        if isinstance(gates, (str, Tensor)):
-            return self.one(f"{where}: the router", router), [self.one(f"{where}: the gates", gates)]
+    def of_layer(self, where: str, entry: Any) -> Tuple[Any, ...]:
+        if not isinstance(entry, (tuple, list)) or not 2 <= len(entry) <= 4:
+            raise TypeError(
+                f"couplet: {where} is {described(entry)}, must be a pair (router, gates), or (router, gates, P) or "
+                "(router, gates, P, g) of latent experts"
+            )
+        router, gates, *more = entry
         is_module = isinstance(gates, nn.Module) and not isinstance(gates, nn.ParameterList)
         if is_module or not hasattr(gates, "__iter__"):
             raise TypeError(
                 f"couplet: {where}: the gates are {described(gates)}, must be a parameter, its "
                 "name, or a list of one for each expert"
             )
+        many = (
+            {"the gates": gates} if isinstance(gates, (str, Tensor)) else {f"gate {i}": g for i, g in enumerate(gates)}
+        )
         return (
             self.one(f"{where}: the router", router),
-            [self.one(f"{where}: gate {i}", gate) for i, gate in enumerate(gates)],
+            [self.one(f"{where}: {what}", gate) for what, gate in many.items()],
+            *(self.one(f"{where}: the {what}", given) for what, given in zip(("projection P", "norm g"), more)),
         )
 
     def one(self, what: str, given: Any) -> str:
@@ -207,7 +279,7 @@ class _Names:
             raise TypeError(f"couplet: {what} is {described(given)}, must be a Parameter of the model or its name")
         found = follow(self.model, name)
         used = id(found.parameter) if found is not None else name  # tied parameters have several names
-        if used in self.used:
+        if used in self.used and not all(which.endswith("the router") for which in (what, self.used[used])):
             raise ValueError(f"couplet: {what} is {name}, which {self.used[used]} is too")
         self.used[used] = what
         return name
@@ -250,15 +322,42 @@ def _router_shape(shape: torch.Size, where: str, name: str) -> Tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, d: int, transposed: bool) -> int:
+@dataclass
+class _Reads:
+    """The width of the vectors that the experts read, its symbol, and the reason."""
+
+    width: int
+    symbol: str
+    because: str
+
+
+def _latent_width(where: str, names: List[str], shapes: List[torch.Size], d: int) -> _Reads:
+    """Returns what latent experts read, from the shapes of P and g."""
+    down = shapes[0]
+    if len(down) != 2 or down[1] != d:
+        raise ValueError(
+            f"couplet: {where}: the projection {names[0]} is {list(down)}, must be [l, {d}]: from the router's width "
+            "to that of the experts"
+        )
+    if shapes[1:] not in ([], [down[:1]]):
+        raise ValueError(
+            f"couplet: {where}: the norm {names[1]} is {list(shapes[1])}, must be [{down[0]}] as P's output"
+        )
+    return _Reads(down[0], "l", f"the projection {names[0]} has it")
+
+
+def _rows(
+    where: str, names: List[str], shapes: List[torch.Size], here: int, n: int, reads: _Reads, transposed: bool
+) -> int:
     """Returns A of the gates [here, A, d], or of a tensor [n, A, d] that is or will be spread over processes. Raises
-    ValueError for other shapes."""
+    ValueError for other shapes. Gates of latent experts have l in place of d."""
     if len(names) == 1 and len(shapes[0]) == 2 and shapes[0][0] % here == 0 and here > 1:
         shapes = [torch.Size((here, shapes[0][0] // here, shapes[0][1]))]  # all experts' rows in one matrix
     alone = len(names) == 1 and len(shapes[0]) == 3
     ends = shapes[0][-2:]
     rows, width = (ends[1], ends[0]) if transposed else (ends[0], ends[1])
-    want = "[d, D]" if transposed else "[D, d]"
+    d, symbol = reads.width, reads.symbol
+    want = f"[{symbol}, D]" if transposed else f"[D, {symbol}]"
     for name, shape in zip(names, shapes):
         if shape != shapes[0] or len(shape) != (3 if alone else 2):
             raise ValueError(
@@ -266,10 +365,10 @@ def _rows(where: str, names: List[str], shapes: List[torch.Size], here: int, n: 
                 f"tensor of all experts' gates or a list of equal {want}"
             )
     if width != d:
-        turned = "; transposed=True is for gates [n, d, D]" if rows == d and not transposed else ""
+        turned = f"; transposed=True is for gates [n, {symbol}, D]" if rows == d and not transposed else ""
         raise ValueError(
             f"couplet: {where}: {names[0]} is {list(shapes[0])}, whose experts must be {want} "
-            f"with d = {d} as the router has it{turned}"
+            f"with {symbol} = {d} as {reads.because}{turned}"
         )
     if not alone and len(names) != here:
         raise ValueError(f"couplet: {where}: {len(names)} gates, but {here} experts here")

@@ -125,6 +125,29 @@ def test_definitions(shape, dtype):
     assert {name: got[name] for name in want} == pytest.approx(want, rel=2e-5)
 
 
+@pytest.mark.parametrize("norm", (False, True))
+def test_latent_experts(norm):
+    """Figures that need the gates are those of the projected rows, other figures those of the rows."""
+    layer, l = Layer(), 4
+    layer.gates, layer.norm = nn.Parameter(torch.randn(n, D, l)), nn.Parameter(torch.rand(l) + 0.5)
+    layer.down = nn.Parameter(torch.randn(l, d))
+    entry, more = ("router", "gates", "down", *(["norm"] * norm)), dict(latent_eps=0.1) if norm else {}
+    got = couplet.attach(layer, [entry], alpha=ALPHA, **more).figures(figures=_figures.ALL_NAMES)
+
+    def read(rows):
+        v = rows @ layer.down.mT.double()
+        return layer.norm * v / (v.square().mean(1, keepdim=True) + 0.1).sqrt() if norm else v
+
+    R, want = layer.router.detach().double(), {}
+    for rows, name_of in ((R, lambda name: name), (R - R.mean(0), _figures.CENTRED.get)):
+        of_rows = by_definition(rows.tolist(), torch.ones(n, 1, d).tolist(), ALPHA)
+        of_gates = by_definition(read(rows).tolist(), layer.gates.double().tolist(), ALPHA)
+        for name in of_rows:
+            if name_of(name):
+                want[name_of(name)] = (of_gates if name in _figures.NEED_GATES else of_rows)[name]
+    assert {name: got[name] for name in want} == pytest.approx(want, rel=2e-5)
+
+
 def test_gates_in_chunks_and_halves(monkeypatch):
     fused, layer = Layer(n, 2 * D, d), Layer()
     with torch.no_grad():

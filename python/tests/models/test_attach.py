@@ -266,7 +266,7 @@ def test_a_compiled_model():
         (
             lambda m: [*pairs_of(m), (m.layers[1].router.weight, m.layers[0].w1)],
             ValueError,
-            r"layers\[2\]: the router is layers.1.router.weight, which layers\[1\]: the router is too",
+            r"layers\[2\]: the gates is layers.0.w1, which layers\[0\]: the gates is too",
         ),
         (
             lambda m: [(m.layers[0].w1, m.layers[0].router.weight)],

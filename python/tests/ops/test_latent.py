@@ -31,10 +31,10 @@ def path(request, monkeypatch):
     return request.param
 
 
-def of_case(case, dtype, **more):
+def of_case(case, dtype, device="cpu"):
     """Returns loss and gradients of a golden case, and the right ones."""
     x = {key.rpartition(".")[2]: t for key, t in GIVEN.items() if key.startswith(f"{case}.")}
-    leaves = {name: x[name].to(dtype, copy=True).requires_grad_() for name in LEAVES if name in x}
+    leaves = {name: x[name].to(device, dtype, copy=True).requires_grad_() for name in LEAVES if name in x}
     loss = couplet.erc_loss(
         leaves["R"] - leaves["R"].mean(0) if "centred" in case else leaves["R"],
         leaves.get("Wg"),
@@ -45,8 +45,7 @@ def of_case(case, dtype, **more):
         latent_eps=x["latent_eps"].item() if "norm" in case else None,
         alpha=x["alpha"].item(),
         activation=case.split("-")[0],
-        delta=x["delta"],
-        **more,
+        delta=x["delta"].to(device),
     )
     loss.backward()
     got = [loss.detach(), *(t.grad for t in leaves.values())]
