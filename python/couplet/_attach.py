@@ -119,8 +119,7 @@ def _with_gradients(weights: List[Weight], loss: Callable[[], Tuple[Tensor, Tens
     if not torch.is_grad_enabled() or not parts or not any(w.is_computed or is_sharded(w.parameter) for w in weights):
         return loss()
     value, M = loss()
-    keep = any(w.is_shared for w in weights)
-    gradients = torch.autograd.grad(value, parts, allow_unused=True, retain_graph=keep)
+    gradients = torch.autograd.grad(value, parts, allow_unused=True)
     return cast(Tensor, _Ready.apply(value.detach(), list(gradients), *parts)), M
 
 

@@ -204,11 +204,7 @@ class Evaluation:
         if not pairs:
             return
         found = torch.autograd.grad(
-            [t for t, _ in pairs],
-            list(parts.values()),
-            [g for _, g in pairs],
-            allow_unused=True,
-            retain_graph=any(weight.is_shared for weight in self.weights),
+            [t for t, _ in pairs], list(parts.values()), [g for _, g in pairs], allow_unused=True
         )
         for p, gradient in zip(parts.values(), found):
             if gradient is not None and p.grad is None:

@@ -162,6 +162,10 @@ def of_one_process(rank, file):
     wanted = right(R, W, noise(R.detach(), step=2, layer=0))
     wanted[2] = wanted[2][3 * rank:3 * rank + 3]
     close([loss, *torch.autograd.grad(loss, (R, here))], wanted, 1e-12)
+    R, P = numbers(6, 9).requires_grad_(), numbers(8, 9, seed=1).requires_grad_()  # the gradient of P is whole too
+    loss = erc_loss(R, here, step=2, layer=0, down=P, group=dist.group.WORLD)
+    whole = by_pseudo_code((R * noise(R.detach(), step=2, layer=0)) @ P.mT, W, 1, 1.0)
+    close([loss, *torch.autograd.grad(loss, (R, P))], [whole, *torch.autograd.grad(whole, (R, P))], 1e-12)
     dist.destroy_process_group()
 
 

@@ -105,13 +105,14 @@ def weights(model: nn.Module, layers: List[Layer]) -> Optional[List[List[Weight]
 
 
 def _share_routers(many: List[List[Weight]]) -> None:
-    """Lets a sharded router of several layers be gathered once, with one graph for all of them."""
+    """Lets a sharded router of several layers be gathered once, with one graph for all of them. The backward pass of
+    the gathering needs no saved tensor, so that each layer may have its own."""
     uses = Counter(id(weights[0].parameter) for weights in many)
     shared: Dict[int, Weight] = {}
     for weights in many:
         key, router = id(weights[0].parameter), weights[0]
         if uses[key] > 1 and is_sharded(router.parameter) and not router.is_computed:
-            weights[0] = shared.setdefault(key, Weight(router.parts, _gathered_once(router), is_shared=True))
+            weights[0] = shared.setdefault(key, Weight(router.parts, _gathered_once(router)))
 
 
 def _gathered_once(weight: Weight) -> Callable[[], Tensor]:

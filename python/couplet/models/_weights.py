@@ -40,7 +40,6 @@ class Weight:
     parts: List[Tensor]  # the parameters from which the weight is computed, the named one first
     value: Callable[[], Tensor]  # returns the tensor that the model computes with
     is_computed: bool = False  # computed from `parts`, not a parameter itself
-    is_shared: bool = False  # several layers have it, and `value` has one graph for all of them
 
     @property
     def parameter(self) -> Tensor:

@@ -72,6 +72,13 @@ def of_the_operator(dtype=torch.float32, loss=couplet.erc_loss, **names):
     return [value.detach(), *(t.grad for t in made)]
 
 
+def of_latent_experts():
+    router, gate, up, _ = leaves()
+    gate, down = (t.detach().requires_grad_() for t in (gate[..., :10], up[0]))
+    value = couplet.erc_loss(router, gate, down=down, latent_norm=down[:, 0], latent_eps=0.1, seed=3)
+    return [value.detach(), *torch.autograd.grad(value, [router, gate, down])]
+
+
 def of_expert_parallelism():
     return of_the_operator(loss=couplet.erc_loss_ep, up="local_w_up", down="local_w_down")
 
@@ -105,6 +112,7 @@ EVALUATIONS = {
     "library bf16": lambda: of_the_operator(torch.bfloat16),
     "plain f64": lambda: of_the_operator(torch.float64),
     "plain f16": lambda: of_the_operator(torch.float16),
+    "latent": of_latent_experts,
     "processes": of_expert_parallelism,
     "reference": of_the_reference,
     "noise": lambda: [_noise.bounded(leaves()[0].detach(), 1, 2, 3, 4)],
