@@ -259,6 +259,10 @@ def of_processes(rank, size):
         for layer in model.layers:
             layer.w1 = nn.Parameter(layer.w1.detach()[here].clone())
         found[f"experts {call}"] = value_of(attached(model, group=dist.group.WORLD), call), gradients_of(model)
+        model, width = Model(shared=True), slice(rank * D // size, (rank + 1) * D // size)
+        for layer in model.layers:
+            layer.w1 = nn.Parameter(layer.w1.detach()[:, width].clone())
+        found[f"width {call}"] = value_of(attached(model, tensor_group=dist.group.WORLD), call), gradients_of(model)
         if not HAS_FULLY_SHARD:
             continue
         model = Model(shared=True)
@@ -294,7 +298,7 @@ def two():
 
 
 @pytest.mark.parametrize("call", ("loss", "backward"))
-@pytest.mark.parametrize("how", ("experts", pytest.param("sharded", marks=needs_fully_shard)))
+@pytest.mark.parametrize("how", ("experts", "width", pytest.param("sharded", marks=needs_fully_shard)))
 def test_two_processes_are_one(two, how, call):
     model = Model(shared=True)
     want = by_hand(model)
@@ -305,7 +309,11 @@ def test_two_processes_are_one(two, how, call):
         close(value, want, 1e-6)
         assert set(found) == set(wanted)
         for name, gradient in wanted.items():
-            part = slice(rank * n // 2, (rank + 1) * n // 2) if how == "experts" and "w1" in name else slice(None)
+            parts = {
+                "experts": slice(rank * n // 2, (rank + 1) * n // 2),
+                "width": (slice(None), rank * 4 + torch.arange(4)),
+            }
+            part = parts.get(how, slice(None)) if "w1" in name else slice(None)
             close(found[name], gradient[part], 1e-5, name)
 
 

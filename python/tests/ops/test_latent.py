@@ -10,6 +10,7 @@ from conftest import GOLDEN, accelerator_paths, all_close, close, in_chunks, in_
 from couplet.ops import _latent, _native, _operator
 from couplet.ops._job import ACTIVATIONS, USES_UP
 from safetensors.torch import load_file
+from test_compile import BACKENDS
 
 GIVEN = load_file(GOLDEN.parent / "latent" / "reference.safetensors")
 CASES = sorted({key.rpartition(".")[0] for key in GIVEN})
@@ -296,12 +297,13 @@ def test_one_graph_for_all_steps(dtype, tensors):
     assert len(set(counts)) == 1 if tensors else counts[-1] <= (3 if RELEASE >= (2, 6) else 6)
 
 
-def test_compiled_with_given_noise_and_autocast():
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compiled_with_given_noise_and_autocast(backend):
     torch._dynamo.reset()
     m = model(torch.float32)
     delta = couplet.noise(m["router"])
     run = lambda *t: couplet.erc_loss(**with_eps(dict(zip(m, t)), delta=delta))
-    compiled, want = torch.compile(run, fullgraph=True, backend="aot_eager"), evaluated(m, delta=delta)
+    compiled, want = torch.compile(run, fullgraph=True, backend=backend), evaluated(m, delta=delta)
     with torch.autocast("cpu", torch.bfloat16):
         loss = compiled(*m.values())
     all_close([loss, *gradients(loss, m)], want, 1e-6)
