@@ -71,7 +71,8 @@ def families():
 
 
 def main():
-    words = {name: list_of("names.c", name) for name in ("markers", "wrappers", "not_text", "not_routed", "projected")}
+    lists = ("markers", "wrappers", "not_text", "not_routed", "projections", "projection_norms")
+    words = {name: list_of("names.c", name) for name in lists}
     unmeasured = list_of("names.c", "unmeasured")
     table = {
         **words,

@@ -1,4 +1,5 @@
-/* A router is read as if it were the gate of one expert with n rows, so that both take one path. */
+/* Router, projection and norm are read as if each were the gate of one expert, so that all take one
+ * path. */
 #include "inspect/gate_reader.h"
 
 #include <inttypes.h>
@@ -59,8 +60,8 @@ static place find_rows(const cpl_moe_layer *layer, int64_t expert, int64_t first
     bool columns        = layer->layout == CPL_GATE_COLUMNS;
     int64_t slab        = all ? expert : 0;
     place p             = {.matrix    = &layer->matrices[all ? 0 : expert],
-                           .slab_rows = columns ? layer->d : layer->width,
-                           .slab_cols = columns ? layer->width : layer->d};
+                           .slab_rows = columns ? layer->l : layer->width,
+                           .slab_cols = columns ? layer->width : layer->l};
     int64_t block       = cpl_format_block_numbers(p.matrix->format);
     p.row_numbers       = parts_of(p.slab_cols, block) * block;
     p.row_bytes = (size_t)(p.row_numbers / block * cpl_format_block_bytes(p.matrix->format));
@@ -111,19 +112,30 @@ size_t cpl_gate_bytes(const cpl_moe_layer *layer)
     return most;
 }
 
-/* Returns the router as the gate of an expert: [n + extra_rows, d], of which n rows are used. */
-static cpl_moe_layer router_as_gate(const cpl_moe_layer *layer)
+/* Returns a matrix [rows + extra, cols] as the gate of an expert, of which `rows` are used. */
+static cpl_moe_layer as_gate(const cpl_stored_matrix *matrix, int64_t rows, int64_t extra,
+                             int64_t cols)
 {
-    cpl_moe_layer router = *layer;
-    router.layout        = layer->router_transposed ? CPL_GATE_COLUMNS : CPL_GATE_ROWS;
-    router.n             = 1;
-    router.D             = layer->n;
-    router.width         = layer->n + layer->extra_rows;
-    router.interleaved   = false;
-    router.second        = false;
-    router.matrices      = &layer->router;
-    router.n_matrices    = 1;
-    return router;
+    return (cpl_moe_layer){.layout     = CPL_GATE_ROWS,
+                           .n          = 1,
+                           .l          = cols,
+                           .D          = rows,
+                           .width      = rows + extra,
+                           .matrices   = matrix,
+                           .n_matrices = 1};
+}
+
+/* Lists the matrices that are read before the gates: router, projection, norm. */
+enum { ROUTER, PROJECTION, NORM, MOST_FIRST };
+
+/* Sets `out` to these matrices as gates and returns their number. */
+static int first_matrices(cpl_moe_layer out[MOST_FIRST], const cpl_moe_layer *layer)
+{
+    out[ROUTER]     = as_gate(&layer->router, layer->n, layer->extra_rows, layer->d);
+    out[PROJECTION] = as_gate(&layer->projection, layer->l, 0, layer->d);
+    out[NORM]       = as_gate(&layer->latent_norm, 1, 0, layer->l);
+    if (layer->router_transposed) out[ROUTER].layout = CPL_GATE_COLUMNS;
+    return layer->latent_norm.weight ? MOST_FIRST : layer->projection.weight ? NORM : PROJECTION;
 }
 
 int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t first, int64_t rows)
@@ -134,8 +146,11 @@ int64_t cpl_gate_rows_bytes(const cpl_moe_layer *layer, int64_t expert, int64_t 
 
 int64_t cpl_router_bytes(const cpl_moe_layer *layer)
 {
-    cpl_moe_layer router = router_as_gate(layer);
-    return cpl_gate_rows_bytes(&router, 0, 0, router.D);
+    cpl_moe_layer first[MOST_FIRST];
+    const int count = first_matrices(first, layer);
+    int64_t bytes   = 0;
+    for (int i = 0; i < count; i++) bytes += cpl_gate_rows_bytes(&first[i], 0, 0, first[i].D);
+    return bytes;
 }
 
 int64_t cpl_layer_bytes(const cpl_moe_layer *layer)
@@ -202,8 +217,11 @@ cpl_status cpl_gate_rows_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *
 
 cpl_status cpl_router_pieces(cpl_source_pieces *pieces, const cpl_moe_layer *layer)
 {
-    const cpl_moe_layer router = router_as_gate(layer);
-    return cpl_gate_rows_pieces(pieces, &router, 0, 0, router.D);
+    cpl_moe_layer first[MOST_FIRST];
+    const int count = first_matrices(first, layer);
+    for (int i = 0; i < count; i++)
+        CPL_TRY(cpl_gate_rows_pieces(pieces, &first[i], 0, 0, first[i].D));
+    return CPL_OK;
 }
 
 /* ---- loading ---- */
@@ -330,7 +348,7 @@ static void scale_rows(cpl_matrix out, const cpl_gate *gate, const place *p, int
 void cpl_gate_rows(cpl_matrix out, const cpl_gate *gate, int64_t first)
 {
     const cpl_moe_layer *layer = gate->layer;
-    CPL_ASSERT(out.cols == layer->d && first >= gate->first &&
+    CPL_ASSERT(out.cols == layer->l && first >= gate->first &&
                first + out.rows <= gate->first + gate->rows);
     if (out.rows == 0) return;
     first -= gate->first;
@@ -372,10 +390,10 @@ static const char *called(float x)
 cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch)
 {
     not_numbers found = {0};
-    cpl_matrix row    = {scratch, 1, gate->layer->d};
+    cpl_matrix row    = {scratch, 1, gate->layer->l};
     for (int64_t r = gate->first; r < gate->first + gate->rows; r++) {
         cpl_gate_rows(row, gate, r);
-        look_for(&found, scratch, r, gate->layer->d);
+        look_for(&found, scratch, r, gate->layer->l);
     }
     if (!found.count) return CPL_OK;
     const cpl_stored *tensor = find_place(gate->layer, gate->expert).matrix->weight;
@@ -387,30 +405,48 @@ cpl_status cpl_gate_check(const cpl_gate *gate, float *scratch)
                     found.row, found.column);
 }
 
-static cpl_status check_router(cpl_matrix R, const cpl_stored *tensor)
+static cpl_status check_matrix(cpl_matrix X, const cpl_stored *tensor, const char *what)
 {
     not_numbers found = {0};
-    for (int64_t r = 0; r < R.rows; r++) look_for(&found, R.at + r * R.cols, r, R.cols);
+    for (int64_t r = 0; r < X.rows; r++) look_for(&found, X.at + r * X.cols, r, X.cols);
     if (!found.count) return CPL_OK;
-    return CPL_FAIL(
-        CPL_ERR_INPUT,
-        "%s: tensor %s: the router has %" PRId64
-        " values that are NaN or infinite, the first (%s) in row %" PRId64 ", column %" PRId64,
-        tensor->path, tensor->name, found.count, called(found.first), found.row, found.column);
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "%s: tensor %s: the %s has %" PRId64
+                    " values that are NaN or infinite, the first (%s) in row %" PRId64
+                    ", column %" PRId64,
+                    tensor->path, tensor->name, what, found.count, called(found.first), found.row,
+                    found.column);
+}
+
+/* Sets X to a matrix of the list above. */
+static cpl_status read_first(cpl_matrix X, const cpl_moe_layer *layer, int which)
+{
+    static const char *const words[] = {"router", "projection", "norm"};
+    cpl_moe_layer first[MOST_FIRST];
+    cpl_gate gate = {0};
+    cpl_status status;
+    first_matrices(first, layer);
+    CPL_ASSERT(X.rows == first[which].D && X.cols == first[which].l);
+    CPL_TRY_DONE(cpl_gate_load(&gate, &first[which], 0));
+    cpl_gate_rows(X, &gate, 0);
+    status = check_matrix(X, first[which].matrices->weight, words[which]);
+done:
+    cpl_gate_free(&gate);
+    return status;
 }
 
 cpl_status cpl_router_read(cpl_matrix R, const cpl_moe_layer *layer)
 {
-    CPL_ASSERT(R.rows == layer->n && R.cols == layer->d);
-    cpl_moe_layer as_gate = router_as_gate(layer);
-    cpl_gate gate         = {0};
-    cpl_status status;
-    CPL_TRY_DONE(cpl_gate_load(&gate, &as_gate, 0));
-    cpl_gate_rows(R, &gate, 0);
-    status = check_router(R, layer->router.weight);
-done:
-    cpl_gate_free(&gate);
-    return status;
+    return read_first(R, layer, ROUTER);
+}
+
+cpl_status cpl_router_read_projection(cpl_matrix W, float *g, const cpl_moe_layer *layer)
+{
+    CPL_TRY(read_first(W, layer, PROJECTION));
+    if (!layer->latent_norm.weight) return CPL_OK;
+    CPL_TRY(read_first((cpl_matrix){g, 1, layer->l}, layer, NORM));
+    for (int64_t k = 0; k < layer->l; k++) g[k] += 1;
+    return CPL_OK;
 }
 
 void cpl_gate_free(cpl_gate *gate)

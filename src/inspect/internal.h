@@ -1,6 +1,6 @@
-/* internal.h - shared by report.c, measure.c, sample.c, silhouette.c, rows.c and worker.c.
+/* internal.h - shared by report.c, measure.c, latent.c, sample.c, silhouette.c, rows.c, worker.c.
  *
- * Room:  inspect, inside these six files alone. */
+ * Room:  inspect, inside these seven files alone. */
 #ifndef CPL_INSPECT_INTERNAL_H
 #define CPL_INSPECT_INTERNAL_H
 
@@ -12,18 +12,20 @@
 /* Holds the memory of one thread. */
 typedef struct cpl_inspect_worker {
     cpl_gate gate;
-    float *rows;     /* [cpl_inspect_worker_rows, d] */
+    float *rows;     /* [cpl_inspect_worker_rows, l] */
+    float *wide;     /* [cpl_inspect_worker_rows, d]; NULL without silhouettes of latent experts */
     double *squares; /* [2,n] sums of squares, for rows and centred rows */
     double *sum;     /* [d] sum of unit rows; NULL without silhouettes */
-    float *whole;    /* [D,d] a gate; NULL without o.lambda */
+    float *whole;    /* [D,l] a gate; NULL without o.lambda */
     float *products; /* [cpl_inspect_worker_rows, n]; NULL without silhouettes */
     void *scratch;   /* for one operation of cpl_host_ops at a time */
 } cpl_inspect_worker;
 
-/* Holds the bytes of every piece, the largest over the layers. The pieces router, packed, centred
- * and sums belong to a layer in work, the others to a thread. */
+/* Holds the bytes of every piece, the largest over the layers. The pieces router, packed, latent,
+ * centred and sums belong to a layer in work, the others to a thread. */
 typedef struct cpl_inspect_worker_needs {
-    size_t gate, rows, whole, squares, sum, products, scratch, router, packed, centred, sums;
+    size_t gate, rows, wide, whole, squares, sum, products, scratch, router, packed, latent,
+        centred, sums;
 } cpl_inspect_worker_needs;
 
 cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *report);
@@ -55,6 +57,34 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *report, int n_threads)
 /* Sets cost->seconds from a short product and, for local files, a short read. */
 CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
                                              const cpl_coupling_report *report);
+
+/* ---- latent.c: the rows that latent experts read ---- */
+
+/* Holds the rows V_i = W_l R_i [n,l] of a layer, or V_i = g v / sqrt(mean(v^2) + eps) with
+ * v = W_l R_i if a norm follows the projection (docs/method.md 3.7). All zero means no latent
+ * experts: they read the router rows themselves. */
+typedef struct cpl_latent {
+    float *W;         /* [l,d] W_l */
+    float *g;         /* [l]; NULL without a norm */
+    double eps;       /* added by the norm */
+    float *V;         /* [n,l] */
+    float *centred_V; /* [n,l] the same of the centred rows of R; NULL without a norm: centre V */
+    void *centred;    /* centred_V, packed; NULL with centred_V */
+} cpl_latent;
+
+/* Reads the projection and sets V from R [n,d], and with `centred` centred_V. The layer must have
+ * latent experts. On failure cpl_latent_close frees what there is. */
+CPL_NODISCARD cpl_status cpl_latent_open(cpl_latent *latent, const cpl_moe_layer *at, cpl_matrix R,
+                                         bool centred);
+void cpl_latent_close(cpl_latent *latent);
+
+/* Sets V [n,l] from rows X [n,d]. */
+CPL_NODISCARD cpl_status cpl_latent_rows(cpl_matrix V, const cpl_latent *latent, cpl_matrix X);
+
+/* Puts rows W [rows,l] of a gate in front of the projection: *W becomes W diag(g) W_l, whose memory
+ * is wide [rows,d]. Without latent experts the call has no effect. */
+CPL_NODISCARD cpl_status cpl_latent_as_router(cpl_matrix *W, float *wide, const cpl_latent *latent,
+                                              int64_t d);
 
 /* ---- sample.c: with o.sample a part of the rows of every gate ---- */
 
@@ -94,9 +124,9 @@ void cpl_sample_report_copy(cpl_layer_report *layer);
 
 /* ---- silhouette.c: gates are read again when the means of all experts are known ---- */
 
-/* The experts of a layer are clusters of the rows of their W_g, with the distance 1 - cosine.
- * The mean cosine of a unit row u to all rows of expert c is u . m_c, with m_c the mean of the
- * unit rows of c. So n products a row are enough. */
+/* The experts of a layer are clusters of the rows of their W_g, or of W_g W_l, with the distance
+ * 1 - cosine. The mean cosine of a unit row u to all rows of expert c is u . m_c, with m_c the mean
+ * of the unit rows of c. So n products a row are enough. */
 
 /* Divides every row of x [rows,d] by its length, in double. A zero row stays zero. A NaN or an
  * infinity makes NaN in its row. */
@@ -113,13 +143,15 @@ void cpl_silhouette_unit_rows(cpl_matrix x);
 CPL_NODISCARD cpl_status cpl_silhouette_add(double *sum, float *products, cpl_matrix means,
                                             int64_t own, int64_t D, cpl_matrix U);
 
-/* Adds rows of a gate to worker->sum. The rows become unit rows. */
-void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_matrix W);
+/* Adds rows of a gate, in front of the projection, to worker->sum. The rows are changed. */
+CPL_NODISCARD cpl_status cpl_silhouette_add_mean(cpl_inspect_worker *worker,
+                                                 const cpl_latent *latent, int64_t d, cpl_matrix W);
 /* Sets mean [d] from worker->sum over D rows. */
 void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at);
 /* Sets l->silhouettes[j] from its gate, which it reads, and the means [n,d] of all experts. */
 CPL_NODISCARD cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker,
-                                               cpl_matrix means, int64_t j);
+                                               const cpl_latent *latent, cpl_matrix means,
+                                               int64_t j);
 /* Sets l->silhouette, and all of l->silhouettes if they need no reading. */
 void cpl_silhouette_finish(cpl_layer_report *l);
 

@@ -34,8 +34,9 @@ typedef struct work {
     double bytes; /* bytes to read */
     float *R;     /* [n,d] */
     float *delta; /* [n,d]; NULL without noise */
-    void *packed; /* R, or R * delta */
-    float *mean;  /* [n,d] mean of each expert's unit rows; NULL without silhouettes */
+    cpl_latent latent;
+    void *packed;    /* R, or R * delta, as the gates read them */
+    float *mean;     /* [n,d] mean of each expert's unit rows; NULL without silhouettes */
     float *norm32;   /* [n] gate norms as an operation takes them */
     float *spectral; /* [n] |W_g^j|_2; NULL without o.lambda */
 
@@ -69,6 +70,13 @@ static cpl_matrix like_router(const work *w, float *at)
     return (cpl_matrix){at, w->report->at->n, w->report->at->d};
 }
 
+/* Returns the rows [n,l] that the gates read, without noise. */
+static cpl_matrix like_input(const work *w)
+{
+    const cpl_moe_layer *at = w->report->at;
+    return (cpl_matrix){w->latent.V ? w->latent.V : w->R, at->n, at->l};
+}
+
 static cpl_status take_memory(work *w, const cpl_inspect_options *o)
 {
     cpl_layer_report *l = w->report;
@@ -79,7 +87,7 @@ static cpl_status take_memory(work *w, const cpl_inspect_options *o)
     w->delta    = cpl_inspect_piece(&failed, o->noisy ? d * row : 0);
     w->mean     = cpl_inspect_piece(&failed, w->n_tasks > l->at->n ? d * row : 0);
     w->packed =
-        cpl_inspect_piece(&failed, cpl_cpu_on_host()->response.packed_bytes(l->at->n, l->at->d));
+        cpl_inspect_piece(&failed, cpl_cpu_on_host()->response.packed_bytes(l->at->n, l->at->l));
     w->norm32       = cpl_inspect_piece(&failed, row);
     w->spectral     = cpl_inspect_piece(&failed, o->lambda ? row : 0);
     w->centred_M    = cpl_inspect_piece(&failed, centred * n * row);
@@ -88,6 +96,7 @@ static cpl_status take_memory(work *w, const cpl_inspect_options *o)
     l->M            = cpl_inspect_piece(&failed, n * row);
     l->eps          = cpl_inspect_piece(&failed, row);
     l->router_norm  = cpl_inspect_piece(&failed, n * sizeof(double));
+    l->input_norm   = cpl_inspect_piece(&failed, n * sizeof(double));
     l->gate_norm    = cpl_inspect_piece(&failed, n * sizeof(double));
     l->cosine       = cpl_inspect_piece(&failed, pairs * sizeof(float));
     l->assigned     = cpl_inspect_piece(&failed, n * sizeof(int32_t));
@@ -109,6 +118,7 @@ static void free_memory(work *w)
     w->R = w->delta = w->mean = w->norm32 = w->spectral = NULL;
     w->centred_M = w->centred_eps = NULL;
     w->packed = w->centred_norm = NULL;
+    cpl_latent_close(&w->latent);
     cpl_sample_sums_free(&w->sums);
 }
 
@@ -126,18 +136,28 @@ static cpl_rng_key noise_key(uint64_t seed, int64_t layer)
 static cpl_status pack_noisy(work *w, uint64_t seed)
 {
     const cpl_host_ops *ops = cpl_cpu_on_host();
-    const int64_t count     = w->report->at->n * w->report->at->d;
-    const cpl_rng_key key   = noise_key(seed, w->report->at->layer);
+    const cpl_moe_layer *at = w->report->at;
+    const int64_t count     = at->n * at->d;
+    const cpl_rng_key key   = noise_key(seed, at->layer);
+    cpl_status status       = CPL_OK;
     float *proxies          = cpl_alloc((size_t)count * sizeof(float));
-    if (!proxies) return CPL_ERR_MEMORY;
+    float *projected        = cpl_alloc((size_t)(at->n * at->l) * sizeof(float));
+    cpl_matrix rows         = like_router(w, proxies);
+    if (!proxies || !projected) CPL_TRY_DONE(CPL_ERR_MEMORY);
     ops->erc_noise(like_router(w, w->delta), w->report->eps, key, 0, 1);
     for (int64_t i = 0; i < count; i++) proxies[i] = w->R[i] * w->delta[i];
-    ops->response.pack(w->packed, like_router(w, proxies));
+    if (w->latent.W) {
+        rows = (cpl_matrix){projected, at->n, at->l};
+        CPL_TRY_DONE(cpl_latent_rows(rows, &w->latent, like_router(w, proxies)));
+    }
+    ops->response.pack(w->packed, rows);
+done:
     cpl_free(proxies);
-    return CPL_OK;
+    cpl_free(projected);
+    return status;
 }
 
-/* Reads the router, and computes the figures that need no expert. */
+/* Reads router and projection, and computes the figures that need no expert. */
 static cpl_status begin_layer(crew *c, work *w)
 {
     cpl_layer_report *l = w->report;
@@ -150,20 +170,28 @@ static cpl_status begin_layer(crew *c, work *w)
     const cpl_matrix R = like_router(w, w->R);
     CPL_TRY(cpl_router_read(R, l->at));
     cpl_cpu_on_host()->erc_nearest(l->eps, R, 1);
+    if (l->at->projection.weight)
+        CPL_TRY(cpl_latent_open(&w->latent, l->at, R, !c->report->options.noisy));
     if (c->report->options.noisy) return pack_noisy(w, c->report->options.noise_seed);
-    cpl_cpu_on_host()->response.pack(w->packed, R);
+    cpl_cpu_on_host()->response.pack(w->packed, like_input(w));
     return CPL_OK;
 }
 
-/* Sets |R_i| and the cosines of the pairs of rows. dots [n,n] is scratch. */
+static void set_norms(double *to, work *w, cpl_matrix rows)
+{
+    cpl_cpu_on_host()->row_norms(w->norm32, rows);
+    for (int64_t i = 0; i < rows.rows; i++) to[i] = (double)w->norm32[i];
+}
+
+/* Sets |R_i|, |V_i| and the cosines of the pairs of rows. dots [n,n] is scratch. */
 static cpl_status compare_rows(work *w, float *dots)
 {
     cpl_layer_report *l = w->report;
     const int64_t n     = l->at->n;
     const cpl_matrix R  = like_router(w, w->R);
     float *to           = l->cosine;
-    cpl_cpu_on_host()->row_norms(w->norm32, R);
-    for (int64_t i = 0; i < n; i++) l->router_norm[i] = (double)w->norm32[i];
+    set_norms(l->router_norm, w, R);
+    set_norms(l->input_norm, w, like_input(w));
     CPL_TRY(cpl_product_matrices((cpl_matrix){dots, n, n}, CPL_AS_IS, R, CPL_TRANSPOSED, R, 1));
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
@@ -174,22 +202,42 @@ static cpl_status compare_rows(work *w, float *dots)
     return CPL_OK;
 }
 
+/* Sets the figures of the rows R [n,d], which the gates read as V [n,l]. Figures that need M or the
+ * gates' largest singular values are those of V. */
+static void set_figures(cpl_coupling_figures *to, const work *w, const float *M, const float *eps,
+                        cpl_matrix V, const float *delta, void *scratch)
+{
+    const int64_t top_k = w->report->at->K ? w->report->at->K : 1;
+    const cpl_matrix R  = like_router(w, w->R);
+    cpl_coupling_figures of_V;
+    cpl_cpu_on_host()->coupling_figures(to, M, eps, R, delta, w->norm32, w->spectral, top_k,
+                                        scratch);
+    if (!w->latent.V) return;
+    cpl_cpu_on_host()->coupling_figures(&of_V, M, eps, V, NULL, w->norm32, w->spectral, top_k,
+                                        scratch);
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        if (row->needs_M || row->needs_spectral)
+            memcpy((char *)to + row->offset, (char *)&of_V + row->offset, sizeof(double));
+    }
+}
+
 /* Centres R in place, so it comes after all other figures of the layer. M [n,n] is the matrix of
  * the centred rows. A sample may give any M, since its figures of M are not used. */
 static void measure_centred_rows(work *w, const float *M, void *scratch)
 {
-    cpl_layer_report *l     = w->report;
-    cpl_centred_report *to  = &l->centred;
-    float *eps              = w->centred_eps;
-    const cpl_matrix R      = like_router(w, w->R);
+    cpl_centred_report *to  = &w->report->centred;
     const cpl_host_ops *ops = cpl_cpu_on_host();
-    ops->centre(R);
-    ops->erc_nearest(eps, R, 1);
-    ops->coupling_figures(&to->figures, M, eps, R, NULL, w->norm32, w->spectral,
-                          l->at->K ? l->at->K : 1, scratch);
-    ops->row_norms(eps, R); /* the figures have eps by now */
-    for (int64_t i = 0; i < l->at->n; i++) w->centred_norm[i] = (double)eps[i];
-    to->has_rows = l->at->comparable;
+    cpl_matrix V            = like_input(w);
+    ops->centre(like_router(w, w->R));
+    if (w->latent.centred_V)
+        V.at = w->latent.centred_V;
+    else if (w->latent.V)
+        ops->centre(V);
+    ops->erc_nearest(w->centred_eps, like_router(w, w->R), 1);
+    set_figures(&to->figures, w, M, w->centred_eps, V, NULL, scratch);
+    set_norms(w->centred_norm, w, V); /* the figures have the gates' norms by now */
+    to->has_rows = w->report->at->comparable;
 }
 
 static cpl_status measure_centred(crew *c, work *w, void *scratch)
@@ -217,9 +265,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     CPL_TRY(compare_rows(w, h->scratch));
     for (int64_t j = 0; j < n; j++)
         w->norm32[j] = cpl_sample_applies(l) ? 0 : (float)l->gate_norm[j];
-    cpl_cpu_on_host()->coupling_figures(&l->figures, l->M, l->eps, like_router(w, w->R), w->delta,
-                                        w->norm32, w->spectral, l->at->K ? l->at->K : 1,
-                                        h->scratch);
+    set_figures(&l->figures, w, l->M, l->eps, like_input(w), w->delta, h->scratch);
     if (cpl_sample_applies(l)) {
         if (w->centred_M) measure_centred_rows(w, l->M, h->scratch);
         cpl_sample_report_estimate(l, &w->sums, w->centred_norm);
@@ -227,7 +273,7 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
     }
     for (int a = 0; a < o->n_alphas; a++) l->erc[a] = cpl_null_model_erc(l->M, n, o->alphas[a]);
     CPL_TRY(cpl_null_model_ratios_of(&l->ratios, l->M, n));
-    CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->router_norm, l->gate_norm, n,
+    CPL_TRY(cpl_null_model_of(&l->chance, l->assigned, l->M, l->input_norm, l->gate_norm, n,
                               o->alphas, o->n_alphas, o->seed, l->at->layer));
     cpl_silhouette_finish(l);
     l->has_M = l->at->comparable;
@@ -238,6 +284,19 @@ static cpl_status finish_layer(crew *c, work *w, cpl_inspect_worker *h)
 
 /* ---- an expert ---- */
 
+/* Adds the responses of some rows of a gate. The centred rows of a projection with a norm are no
+ * differences of its rows, and have responses of their own. */
+static void add_responses(const work *w, cpl_inspect_worker *h, double *squares, double *centred,
+                          double *norm, cpl_matrix W)
+{
+    const cpl_response_ops *ops = &cpl_cpu_on_host()->response;
+    const int64_t n             = w->report->at->n;
+    const void *own             = w->latent.centred;
+    double again                = 0;
+    ops->add(squares, own ? NULL : centred, norm, w->packed, n, W, h->scratch);
+    if (own) ops->add(centred, NULL, &again, own, n, W, h->scratch);
+}
+
 /* Adds the rows that are loaded to squares [n], centred [n] (may be NULL) and norm. */
 static cpl_status add_rows(const work *w, cpl_inspect_worker *h, double *squares, double *centred,
                            double *norm)
@@ -245,12 +304,12 @@ static cpl_status add_rows(const work *w, cpl_inspect_worker *h, double *squares
     const cpl_moe_layer *at = w->report->at;
     const int64_t block = cpl_inspect_worker_rows(at), end = h->gate.first + h->gate.rows;
     for (int64_t c = h->gate.first; c < end; c += block) {
-        const cpl_matrix W = {h->rows, end - c < block ? end - c : block, at->d};
+        const cpl_matrix W = {h->rows, end - c < block ? end - c : block, at->l};
         cpl_gate_rows(W, &h->gate, c);
-        cpl_cpu_on_host()->response.add(squares, centred, norm, w->packed, at->n, W, h->scratch);
+        add_responses(w, h, squares, centred, norm, W);
         if (w->spectral)
-            memcpy(h->whole + c * at->d, W.at, (size_t)(W.rows * at->d) * sizeof(float));
-        if (w->mean) cpl_silhouette_add_mean(h, W);
+            memcpy(h->whole + c * at->l, W.at, (size_t)(W.rows * at->l) * sizeof(float));
+        if (w->mean) CPL_TRY(cpl_silhouette_add_mean(h, &w->latent, at->d, W));
     }
     return isfinite(*norm) ? CPL_OK : cpl_gate_check(&h->gate, h->rows);
 }
@@ -274,7 +333,7 @@ static cpl_status measure_expert(work *w, cpl_inspect_worker *h, int64_t j)
     }
     if (w->spectral)
         w->spectral[j] =
-            cpl_cpu_on_host()->spectral_norm((cpl_matrix){h->whole, at->D, at->d}, h->scratch);
+            cpl_cpu_on_host()->spectral_norm((cpl_matrix){h->whole, at->D, at->l}, h->scratch);
     return CPL_OK;
 }
 
@@ -431,7 +490,7 @@ static cpl_status take_expert(crew *c, work *w, cpl_inspect_worker *h, int64_t t
 {
     cpl_layer_report *l = w->report;
     const int64_t n = l->at->n, expert = task % n;
-    if (task >= n) return cpl_silhouette_expert(l, h, like_router(w, w->mean), expert);
+    if (task >= n) return cpl_silhouette_expert(l, h, &w->latent, like_router(w, w->mean), expert);
     return cpl_sample_applies(l) ? sample_expert(c, w, h, expert) : measure_expert(w, h, expert);
 }
 

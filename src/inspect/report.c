@@ -95,7 +95,7 @@ static double kept_bytes(const cpl_coupling_report *r)
     double sum = r->table_bytes + (r->options.origin ? r->options.origin->memory_bytes : 0);
     for (int64_t l = 0; l < r->n_layers; l++) {
         double n = (double)r->layers[l].at->n;
-        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 32 * n;
+        if (!r->layers[l].fault) sum += 4 * n * n + 2 * n * n + 40 * n;
     }
     return sum;
 }
@@ -281,6 +281,7 @@ static void free_layer(cpl_layer_report *layer)
     cpl_free(layer->M);
     cpl_free(layer->eps);
     cpl_free(layer->router_norm);
+    cpl_free(layer->input_norm);
     cpl_free(layer->gate_norm);
     cpl_free(layer->cosine);
     cpl_free(layer->assigned);

@@ -2,8 +2,9 @@
  * from the weights alone (docs/method.md 5.2).
  *
  * Room:    inspect. The report is shown by the functions of show.h.
- * Names:   R [n,d] router rows as stored: no noise, no bias, no norm folded in; W_g^j [D,d];
- *          M[i,j] = |R_i . W_g^j|; eps, alpha_min, kappa as in tensor/figures.h and null_model.h.
+ * Names:   R [n,d] router rows as stored: no noise, no bias, no norm folded in; W_g^j [D,l];
+ *          M[i,j] = |V_i . W_g^j|, V_i = R_i, or W_l R_i for latent experts; eps, alpha_min, kappa
+ *          as in tensor/figures.h and null_model.h.
  * Memory:  for each thread one expert's gate as stored and a few of its rows; a packed router for
  *          each layer in work; M of every layer that is kept. */
 #ifndef CPL_INSPECT_REPORT_H
@@ -79,6 +80,7 @@ typedef struct cpl_layer_report {
     float *M;            /* [n,n]; NULL without has_M */
     float *eps;          /* [n] */
     double *router_norm; /* [n] |R_i| */
+    double *input_norm;  /* [n] |V_i|, norms of the rows that the gates read: R_i, or W_l R_i */
     double *gate_norm;   /* [n] |W_g^j|_F; NaN where the gates are sampled */
     float *cosine;     /* [n (n-1) / 2] cosines of router rows i > j, row by row; 0 of a zero row */
     int32_t *assigned; /* [n] the expert that the best assignment on kappa gives to row i */
@@ -120,10 +122,10 @@ typedef struct cpl_coupling_report {
 
 /* Holds the cost of an inspection, known before anything is read. */
 typedef struct cpl_inspect_cost {
-    double bytes;       /* bytes of routers and gates of the chosen layers; gates twice for the
+    double bytes;        /* bytes of routers and gates of the chosen layers; gates twice for the
                              silhouettes, most of it then out of the system's cache */
-    double whole_bytes; /* bytes to read without o.sample */
-    double flops; /* 2 n^2 D d a layer, twice that with silhouettes; without the spectral norms */
+    double whole_bytes;  /* bytes to read without o.sample */
+    double flops;        /* 2 n^2 D l a layer, more with silhouettes; without the spectral norms */
     double memory_bytes; /* upper bound, beyond the process's memory; without o.rows */
     double rows_bytes;   /* memory of o.rows; 0 without o.rows */
     double seconds;      /* at the speed of this machine, measured by a short product and a short

@@ -43,13 +43,13 @@ void cpl_inspect_rows_choose(cpl_coupling_report *r)
 /* ---- the file ---- */
 
 /* Writes the bytes before the records into `head`, and returns their number, a multiple of 64. */
-static size_t put_head(char head[CPL_ROWS_HEAD], int64_t count, int64_t d)
+static size_t put_head(char head[CPL_ROWS_HEAD], int64_t count, int64_t l)
 {
     memset(head, ' ', CPL_ROWS_HEAD);
     const int n = snprintf(head + MAGIC, CPL_ROWS_HEAD - MAGIC,
                            "{'descr': [('layer', '<i4'), ('expert', '<i4'), ('row', '<f4', "
                            "(%lld,))], 'fortran_order': False, 'shape': (%lld,), }",
-                           (long long)d, (long long)count);
+                           (long long)l, (long long)count);
     CPL_ASSERT(n > 0 && n < CPL_ROWS_HEAD - MAGIC - ALIGNED);
     const size_t length = (size_t)divide_up(MAGIC + n + 1, ALIGNED) * ALIGNED;
     head[MAGIC + n]     = ' '; /* overwrites the NUL */
@@ -60,16 +60,16 @@ static size_t put_head(char head[CPL_ROWS_HEAD], int64_t count, int64_t d)
     return length;
 }
 
-static size_t record_bytes(int64_t d)
+static size_t record_bytes(int64_t l)
 {
-    return 2 * sizeof(int32_t) + (size_t)d * sizeof(float);
+    return 2 * sizeof(int32_t) + (size_t)l * sizeof(float);
 }
 
 double cpl_inspect_rows_bytes(const cpl_coupling_report *r)
 {
     const cpl_moe_layer *at = r->layers[r->rows.index].at;
-    return CPL_ROWS_HEAD + (double)r->rows.count * (double)record_bytes(at->d) +
-           (double)cpl_gate_bytes(at) + (double)at->d * sizeof(float);
+    return CPL_ROWS_HEAD + (double)r->rows.count * (double)record_bytes(at->l) +
+           (double)cpl_gate_bytes(at) + (double)at->l * sizeof(float);
 }
 
 cpl_status cpl_inspect_rows_pieces(cpl_source_pieces *pieces, const cpl_coupling_report *r)
@@ -85,10 +85,10 @@ static char *put_expert(char *to, const cpl_gate *gate, int64_t every, float *ro
 {
     const cpl_moe_layer *at = gate->layer;
     const int32_t labels[2] = {(int32_t)at->layer, (int32_t)gate->expert};
-    for (int64_t c = 0; c < at->D; c += every, to += record_bytes(at->d)) {
-        cpl_gate_rows((cpl_matrix){row, 1, at->d}, gate, c);
+    for (int64_t c = 0; c < at->D; c += every, to += record_bytes(at->l)) {
+        cpl_gate_rows((cpl_matrix){row, 1, at->l}, gate, c);
         memcpy(to, labels, sizeof labels);
-        memcpy(to + sizeof labels, row, (size_t)at->d * sizeof *row);
+        memcpy(to + sizeof labels, row, (size_t)at->l * sizeof *row);
     }
     return to;
 }
@@ -98,14 +98,14 @@ cpl_status cpl_inspect_rows_read(cpl_coupling_report *r)
     cpl_inspect_rows *p        = &r->rows;
     const cpl_layer_report *l  = &r->layers[p->index];
     const cpl_moe_layer *at    = l->at;
-    const size_t records_bytes = (size_t)p->count * record_bytes(at->d);
+    const size_t records_bytes = (size_t)p->count * record_bytes(at->l);
     cpl_gate gate              = {0};
     cpl_status status          = CPL_OK;
     if (l->fault) return CPL_OK; /* a damaged layer has no rows */
     p->file    = cpl_alloc(CPL_ROWS_HEAD + records_bytes);
-    float *row = cpl_alloc((size_t)at->d * sizeof *row);
+    float *row = cpl_alloc((size_t)at->l * sizeof *row);
     if (!p->file || !row) CPL_TRY_DONE(CPL_ERR_MEMORY);
-    const size_t head = put_head(p->file, p->count, at->d);
+    const size_t head = put_head(p->file, p->count, at->l);
     char *to          = p->file + head;
     p->bytes          = head + records_bytes;
     for (int64_t e = 0; e < at->n; e += p->stride) {

@@ -248,7 +248,7 @@ void cpl_sample_report_estimate(cpl_layer_report *l, const cpl_sample_sums *s,
     l->figures.gate_norm_mean = l->figures.gate_norm_std = (double)NAN;
     l->sample->has_M                                     = l->at->comparable;
     l->sample->has_centred                               = l->at->comparable && s->centred.squares;
-    cpl_sample_estimate(l->sample->stored, &s->raw, l->router_norm);
+    cpl_sample_estimate(l->sample->stored, &s->raw, l->input_norm);
     if (s->centred.squares) cpl_sample_estimate(l->sample->centred, &s->centred, centred_norm);
 }
 

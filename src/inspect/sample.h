@@ -63,7 +63,7 @@ typedef struct cpl_estimate {
 } cpl_estimate;
 
 /* Estimates each figure by the jackknife over the blocks of each expert. row_norm [n] has the norms
- * of the router rows that the squares are of. n_read must be CPL_ROW_BLOCKS. */
+ * of the rows that the squares are of. n_read must be CPL_ROW_BLOCKS. */
 void cpl_sample_estimate(cpl_estimate out[CPL_SAMPLE_FIGURES], const cpl_row_sums *sums,
                          const double *row_norm);
 

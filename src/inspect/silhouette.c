@@ -66,11 +66,14 @@ cpl_status cpl_silhouette_add(double *sum, float *products, cpl_matrix means, in
 
 /* ---- gates ---- */
 
-void cpl_silhouette_add_mean(cpl_inspect_worker *worker, cpl_matrix W)
+cpl_status cpl_silhouette_add_mean(cpl_inspect_worker *worker, const cpl_latent *latent, int64_t d,
+                                   cpl_matrix W)
 {
+    CPL_TRY(cpl_latent_as_router(&W, worker->wide, latent, d));
     cpl_silhouette_unit_rows(W);
     for (int64_t r = 0; r < W.rows; r++)
         for (int64_t k = 0; k < W.cols; k++) worker->sum[k] += (double)W.at[r * W.cols + k];
+    return CPL_OK;
 }
 
 void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cpl_moe_layer *at)
@@ -78,16 +81,17 @@ void cpl_silhouette_mean(float *mean, const cpl_inspect_worker *worker, const cp
     for (int64_t k = 0; k < at->d; k++) mean[k] = (float)(worker->sum[k] / (double)at->D);
 }
 
-cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker, cpl_matrix means,
-                                 int64_t j)
+cpl_status cpl_silhouette_expert(cpl_layer_report *l, cpl_inspect_worker *worker,
+                                 const cpl_latent *latent, cpl_matrix means, int64_t j)
 {
     const cpl_moe_layer *at = l->at;
     const int64_t block     = cpl_inspect_worker_rows(at);
     double sum              = 0;
     CPL_TRY(cpl_gate_load(&worker->gate, at, j));
     for (int64_t c = 0; c < at->D; c += block) {
-        const cpl_matrix W = {worker->rows, at->D - c < block ? at->D - c : block, at->d};
+        cpl_matrix W = {worker->rows, at->D - c < block ? at->D - c : block, at->l};
         cpl_gate_rows(W, &worker->gate, c);
+        CPL_TRY(cpl_latent_as_router(&W, worker->wide, latent, at->d));
         cpl_silhouette_unit_rows(W);
         CPL_TRY(cpl_silhouette_add(&sum, worker->products, means, j, at->D, W));
     }

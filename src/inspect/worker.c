@@ -23,17 +23,19 @@ double cpl_coupling_read_bytes(const cpl_coupling_report *r, const cpl_layer_rep
 double cpl_coupling_flops(const cpl_coupling_report *r, const cpl_layer_report *l)
 {
     const cpl_moe_layer *at = l->at;
-    const double once       = 2.0 * (double)at->n * (double)at->n * (double)at->D * (double)at->d;
+    const double n = (double)at->n, rows = n * (double)at->D, d = (double)at->d;
+    const double once = 2 * n * rows * (double)at->l;
     if (cpl_sample_applies(l))
         return once * (double)l->sample->plan.n_read / (double)l->sample->plan.n_blocks;
-    return once * (cpl_inspect_reads_twice(r, at) ? 2 : 1);
+    if (!cpl_inspect_reads_twice(r, at)) return once;
+    return once + 2 * rows * d * (n + (at->projection.weight ? 2 * (double)at->l : 0));
 }
 
 /* ---- memory ---- */
 
 int64_t cpl_inspect_worker_rows(const cpl_moe_layer *at)
 {
-    int64_t rows = cpl_cpu_on_host()->response.rows(at->d);
+    int64_t rows = cpl_cpu_on_host()->response.rows(at->l);
     return rows < at->D ? rows : at->D;
 }
 
@@ -45,9 +47,22 @@ static size_t larger_of(size_t a, size_t b)
 static size_t scratch_of(const cpl_coupling_report *r, const cpl_moe_layer *at)
 {
     const cpl_host_ops *ops = cpl_cpu_on_host();
-    const size_t norms      = r->options.lambda ? ops->spectral_bytes(at->D, at->d) : 0;
-    return larger_of(larger_of(ops->response.scratch_bytes(), ops->figures_bytes(at->n, at->d)),
+    const size_t norms      = r->options.lambda ? ops->spectral_bytes(at->D, at->l) : 0;
+    const int64_t widest    = at->l > at->d ? at->l : at->d;
+    return larger_of(larger_of(ops->response.scratch_bytes(), ops->figures_bytes(at->n, widest)),
                      norms);
+}
+
+/* Returns the bytes of a cpl_latent, and of work with it: the projection as stored, or rows [n,d] or
+ * noisy rows [n,l] beside V. */
+static size_t latent_bytes(const cpl_coupling_report *report, const cpl_moe_layer *at)
+{
+    const size_t n = (size_t)at->n, d = (size_t)at->d, l = (size_t)at->l;
+    const size_t norm = at->latent_norm.weight ? 1 : 0, noisy = report->options.noisy ? 1 : 0;
+    const size_t numbers = l * d + n * l * (1 + noisy) + norm * (l + n * l + n * d);
+    if (!at->projection.weight) return 0;
+    return numbers * sizeof(float) + (size_t)cpl_router_bytes(at) +
+           norm * cpl_cpu_on_host()->response.packed_bytes(at->n, at->l);
 }
 
 /* Takes the largest of every piece over the layers. */
@@ -56,27 +71,30 @@ cpl_inspect_worker_needs cpl_inspect_worker_needs_of(const cpl_coupling_report *
     cpl_inspect_worker_needs most_of = {0};
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
-        const size_t n = (size_t)at->n, d = (size_t)at->d;
+        const size_t n = (size_t)at->n, d = (size_t)at->d, width = (size_t)at->l;
         if (r->layers[l].fault) continue;
         most_of.gate = larger_of(most_of.gate, cpl_gate_bytes(at));
         most_of.rows =
-            larger_of(most_of.rows, (size_t)cpl_inspect_worker_rows(at) * d * sizeof(float));
+            larger_of(most_of.rows, (size_t)cpl_inspect_worker_rows(at) * width * sizeof(float));
         if (r->options.lambda)
-            most_of.whole = larger_of(most_of.whole, (size_t)at->D * d * sizeof(float));
+            most_of.whole = larger_of(most_of.whole, (size_t)at->D * width * sizeof(float));
         most_of.squares = larger_of(most_of.squares, 2 * n * sizeof(double));
         if (cpl_inspect_reads_twice(r, at)) {
             const size_t rows = (size_t)cpl_inspect_worker_rows(at);
             most_of.sum       = larger_of(most_of.sum, d * sizeof(double));
             most_of.products  = larger_of(most_of.products, rows * n * sizeof(float));
+            if (at->projection.weight)
+                most_of.wide = larger_of(most_of.wide, rows * d * sizeof(float));
         }
         most_of.scratch = larger_of(most_of.scratch, scratch_of(r, at));
-        most_of.router  = larger_of(most_of.router, n * d * sizeof(float));
+        most_of.router  = larger_of(most_of.router, n * larger_of(d, width) * sizeof(float));
+        most_of.latent  = larger_of(most_of.latent, latent_bytes(r, at));
         most_of.centred =
             larger_of(most_of.centred, n * (n + 2) * sizeof(float) + n * sizeof(double));
         if (cpl_sample_applies(&r->layers[l]))
             most_of.sums = larger_of(most_of.sums, cpl_sample_memory(r, &r->layers[l]));
         most_of.packed =
-            larger_of(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->d));
+            larger_of(most_of.packed, cpl_cpu_on_host()->response.packed_bytes(at->n, at->l));
     }
     return most_of;
 }
@@ -105,9 +123,9 @@ double cpl_coupling_work_bytes(const cpl_coupling_report *r, int n_threads)
     const cpl_inspect_worker_needs m = cpl_inspect_worker_needs_of(r);
     const double matrices            = (r->options.noisy ? 3 : 1) + (r->options.silhouette ? 1 : 0);
     const double shared =
-        (double)m.router * matrices + (double)m.packed + (double)m.centred + (double)m.sums;
+        (double)m.router * matrices + (double)(m.packed + m.latent + m.centred + m.sums);
     const double own =
-        (double)(m.gate + m.rows + m.whole + m.squares + m.sum + m.products + m.scratch);
+        (double)(m.gate + m.rows + m.wide + m.whole + m.squares + m.sum + m.products + m.scratch);
     return n_threads * (own + chance_bytes(r)) +
            fmin(layers_at_once(r, n_threads), (double)n_threads) * shared;
 }
@@ -123,6 +141,7 @@ cpl_status cpl_inspect_worker_init(cpl_inspect_worker *h, const cpl_inspect_work
 {
     bool failed = false;
     h->rows     = cpl_inspect_piece(&failed, m->rows);
+    h->wide     = cpl_inspect_piece(&failed, m->wide);
     h->squares  = cpl_inspect_piece(&failed, m->squares);
     h->whole    = cpl_inspect_piece(&failed, m->whole);
     h->sum      = cpl_inspect_piece(&failed, m->sum);
@@ -135,6 +154,7 @@ void cpl_inspect_worker_free(cpl_inspect_worker *h)
 {
     cpl_gate_free(&h->gate);
     cpl_free(h->rows);
+    cpl_free(h->wide);
     cpl_free(h->whole);
     cpl_free(h->squares);
     cpl_free(h->sum);
@@ -176,15 +196,15 @@ static double product_speed(cpl_inspect_worker *h, const cpl_moe_layer *at, void
     const cpl_host_ops *ops = cpl_cpu_on_host();
     const int64_t rows      = cpl_inspect_worker_rows(at);
     double norm = 0, began = 0, flops = 0, seconds = 0;
-    for (int64_t i = 0; i < at->n * at->d; i++) R[i] = (float)(i % 17) - 8;
-    for (int64_t i = 0; i < rows * at->d; i++) h->rows[i] = (float)(i % 13) - 6;
+    for (int64_t i = 0; i < at->n * at->l; i++) R[i] = (float)(i % 17) - 8;
+    for (int64_t i = 0; i < rows * at->l; i++) h->rows[i] = (float)(i % 13) - 6;
     memset(h->squares, 0, 2 * (size_t)at->n * sizeof(double));
-    ops->response.pack(packed, (cpl_matrix){R, at->n, at->d});
+    ops->response.pack(packed, (cpl_matrix){R, at->n, at->l});
     began = cpl_seconds_now();
     do {
         ops->response.add(h->squares, h->squares + at->n, &norm, packed, at->n,
-                          (cpl_matrix){h->rows, rows, at->d}, h->scratch);
-        flops += 2.0 * (double)at->n * (double)rows * (double)at->d;
+                          (cpl_matrix){h->rows, rows, at->l}, h->scratch);
+        flops += 2.0 * (double)at->n * (double)rows * (double)at->l;
         seconds = cpl_seconds_now() - began;
     } while (seconds < SAMPLE_SECONDS && flops < to_come);
     return seconds / flops;
@@ -234,7 +254,7 @@ static double spectral_seconds(const cpl_coupling_report *r, double threads)
     double weights                = 0;
     for (int64_t l = 0; l < r->n_layers; l++) {
         const cpl_moe_layer *at = r->layers[l].at;
-        if (!r->layers[l].fault) weights += (double)at->n * (double)at->D * (double)at->d;
+        if (!r->layers[l].fault) weights += (double)at->n * (double)at->D * (double)at->l;
     }
     return r->options.lambda ? seconds_a_weight * weights / threads : 0;
 }

@@ -57,13 +57,13 @@ static double bytes_taken(const char *folder, const cpl_inspect_options *options
     return (double)(most - before);
 }
 
-/* Returns the bytes that the figures keep: M, cosines, eps, two norms, perhaps silhouettes, by
+/* Returns the bytes that the figures keep: M, cosines, eps, three norms, perhaps silhouettes, by
  * layer. */
 static double kept_of(const inspect_case *c)
 {
     double sum = 0;
     for (int l = 0; l < c->n_layers; l++)
-        sum += 6.0 * c->layers[l].n * c->layers[l].n + 32.0 * c->layers[l].n;
+        sum += 6.0 * c->layers[l].n * c->layers[l].n + 40.0 * c->layers[l].n;
     return sum;
 }
 

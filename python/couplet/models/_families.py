@@ -29,7 +29,7 @@ ENDING = r"(?P<ending>|\.weight|(?P<bias>[._]bias))"
 
 
 def has_any(name: str, list_of_words: str) -> bool:
-    """Returns whether the name has a word of this list of the table: "not_text", "not_routed" or "projected"."""
+    """Returns whether the name has a word of this list of the table: "not_text" or "not_routed"."""
     return any(word in name for word in TABLE[list_of_words])
 
 
@@ -38,7 +38,8 @@ class Pattern:
     """A name of the table, after the layer's prefix."""
 
     text: str  # a leading * matches any module in between
-    half: str  # the gate's part of the tensor; "alone": used if no other gate matches; "" for a router
+    half: str  # the gate's part of the tensor; "alone": used if no other gate matches; "" if it is no gate
+    role: str = "gate"  # or "router", "projection" (before latent experts), "norm" (of the projected vector)
 
     @property
     def each(self) -> bool:
@@ -65,11 +66,15 @@ class Family:
         self.model_types: list[str] = row["model_types"]
         self.title: str = row["title"]
         self.flags: list[str] = row["flags"]  # cpl_family_flag; explained in families.h
-        self.routers = [Pattern(text, "") for text in row["router"]]
+        self.routers = [Pattern(text, "", "router") for text in row["router"]]
         self.gates = [Pattern(text, half) for text, half in row["gate"]]
 
 
 FAMILIES = [Family(row) for row in TABLE["families"]]
+LATENT = [
+    *(Pattern(text, "", "projection") for text in TABLE["projections"]),
+    *(Pattern(text, "", "norm") for text in TABLE["projection_norms"]),
+]
 
 
 class Role(NamedTuple):
@@ -87,12 +92,13 @@ class Patterns:
     def __init__(self, family: Family | None) -> None:
         rows = [family, *FAMILIES] if family else FAMILIES
         self.own = {*family.routers, *family.gates} if family else set()
-        self.all = dict.fromkeys(pattern for row in rows for pattern in (*row.routers, *row.gates))
+        self.all = dict.fromkeys(pattern for row in rows for pattern in (*row.routers, *row.gates)) | dict.fromkeys(
+            LATENT
+        )
         self._roles: dict[str, Role | None] = {}  # by name; most layers have the same names
 
     def find(self, suffix: str) -> Role | None:
-        """Returns the role of the tensor with this name after the layer's prefix; None if it is neither router nor
-        gate."""
+        """Returns the role of the tensor with this name after the layer's prefix, or None."""
         if suffix not in self._roles:
             self._roles[suffix] = None if has_any(suffix, "not_routed") else self._find(suffix)
         return self._roles[suffix]
@@ -153,6 +159,11 @@ class Config:
         unknown."""
         values = (value_of(level, key) for level in self.levels for key in TABLE["keys"][what])
         return next((number for value in values if (number := number_in(value, index))), 0)
+
+    def real(self, what: str) -> float | None:
+        """Returns the number of 0 or more under a key of `what`, or None."""
+        values = (value_of(level, key) for level in self.levels for key in TABLE["keys"][what])
+        return next((float(value) for value in values if type(value) in (int, float) and value >= 0), None)
 
     def flag(self, name: str) -> bool:
         return self.family is not None and name in self.family.flags

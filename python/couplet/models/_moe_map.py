@@ -2,8 +2,9 @@
 and its config. src/inspect/families does this for checkpoints; this file has no quantised tensors. It needs neither
 PyTorch nor the C library.
 
-n experts, d model width, D expert width, A the width of a gate, or of gate and up projection in one tensor. The rules:
-docs/formats.md, "Orientation of fused tensors"."""
+n experts, d model width, D expert width, A the width of a gate, or of gate and up projection in one tensor, l the width
+of the vector that gates read: d, or the rows of the projection W_l [l, d] before latent experts. The rules:
+docs/formats.md, "Orientation of fused tensors" and "Latent experts"."""
 
 from __future__ import annotations
 
@@ -38,11 +39,16 @@ class MoeLayer:
     comparable: bool = True  # router and experts read the same vector
     n: int = 0
     d: int = 0
+    l: int = 0
     D: int = 0
     K: int = 0  # 0: unknown
     extra_rows: int = 0  # rows of the router that belong to no expert
     router: str = ""
     router_transposed: bool = False  # [d, n]
+    projection: str = ""  # W_l; "": none
+    projection_by_shape: bool = False  # it has no known name
+    latent_norm: str = ""  # w [l] of the norm (1 + w) v / sqrt(mean(v^2) + latent_eps) of v = W_l x; "": none
+    latent_eps: float = 0.0
     matrices: list[str] = field(default_factory=list)  # names of the gates: n, or one of a tensor with all
     columns: bool = False  # the rows of a gate are columns of the tensor
     width: int = 0  # A
@@ -88,14 +94,9 @@ class Group:
         suffixes = [self.suffix(tensor) for tensor in self.tensors]
         return next((why for name in suffixes for part, why in TABLE["unmeasured"].items() if part in name), None)
 
-    @property
-    def projection(self) -> Tensor | None:
-        """Returns the projection in front of the experts."""
-        return next((tensor for tensor in self.tensors if has_any(self.suffix(tensor), "projected")), None)
-
     def choose(self, path: str, is_listed: bool, what: str) -> Pattern | None:
-        """Returns the first name of the table that matches for `what`: "router" or "gate"."""
-        matches = [p for p in self.patterns.all if p in self.by_pattern and (p.half == "") == (what == "router")]
+        """Returns the first name of the table that matches for `what`, the role of a pattern."""
+        matches = [p for p in self.patterns.all if p in self.by_pattern and p.role == what]
         found = [p for p in matches if p.half != "alone"] or matches
         if len(found) > 1 and not is_listed:
             a, b = (self.first(pattern).name for pattern in found[:2])
@@ -112,9 +113,7 @@ class Fit:
 
     def fill(self) -> bool:
         """Fills the layer except `part`. Returns False if the layer has no experts. Raises Fault."""
-        self.router, self.gate = (
-            self.group.choose(self.path, self.config.family is not None, what) for what in ("router", "gate")
-        )
+        self.router, self.gate = self._choose("router"), self._choose("gate")
         self.layer.skip = self.group.unmeasured
         if not (self.router or self.gate or self.layer.skip):
             return False
@@ -125,6 +124,9 @@ class Fit:
         elif not self.layer.skip:
             return self._refuse_half()
         return True
+
+    def _choose(self, what: str) -> Pattern | None:
+        return self.group.choose(self.path, self.config.family is not None, what)
 
     def _refuse_half(self) -> bool:
         """Raises Fault for a layer with a router or with experts, but not both. Returns False if the router may serve
@@ -177,13 +179,8 @@ class Fit:
         self.A, self.B = self.gates.shape[-2:]
         self._fit_router()
         layer.router = self.rows.name
-        if self._is_latent():
-            width = self.A if self.B == layer.d else self.B
-            layer.skip = (
-                f"latent: its experts read a vector of {width} numbers that a projection makes of the {layer.d} which "
-                "the router reads"
-            )
-            return
+        self._fit_projection()
+        self._fit_norm()
         self._check_n()
         self._set_orientation()
         self._set_D()
@@ -275,26 +272,81 @@ class Fit:
 
     # ---- the gates' orientation and D ----
 
-    def _is_latent(self) -> bool:
-        """Returns whether the experts' input is a projection of the hidden state."""
-        before, d = self.group.projection, self.layer.d
-        width = self.config.number("LATENT", self.layer.layer)
-        if not width and before and len(before.shape) == 2:
-            width = before.shape[1] if before.shape[0] == d else before.shape[0]
-        if not (width or before) or self.B == d:
-            return False
-        return width in (self.A, self.B) or d not in (self.A, self.B)
+    @property
+    def _may_turn(self) -> bool:
+        """Returns whether the rows of a gate may be columns of its tensor."""
+        return self.is_stacked or self.config.flag("transposed")
+
+    def _gates_read(self, width: int) -> bool:
+        """Returns whether the gates may read a vector of this width."""
+        return self.B == width or (self._may_turn and self.A == width)
+
+    def _misfit(self, beside: str = "") -> Fault:
+        return Fault(
+            f"{self.path}: tensor {self.gates.name} is {self.gates.sizes}, but the rows of router "
+            f"{self.rows.name} have {self.layer.d} numbers{beside}"
+        )
+
+    def _fit_projection(self) -> None:
+        """Sets l and the projection: the one with a known name, if gates of l numbers follow it, or the only tensor
+        [l, d] of the layer."""
+        layer, pattern = self.layer, self._choose("projection")
+        named, d, width = pattern and self.group.first(pattern), layer.d, self.config.number("LATENT", layer.layer)
+        layer.l = d
+        if named:
+            self._check_matrix(named, (2, 3), "")
+        if named and named.shape[1:] == (d,) and self._gates_read(named.shape[0]):
+            layer.l, layer.projection = named.shape[0], named.name
+            return
+        width = width if self._gates_read(width) else 0  # shapes are the authority
+        if self.B == d or (not width and self._gates_read(d)):
+            return
+        found = [tensor for tensor in self.group.tensors if self._may_project(tensor, width)]
+        if len(found) > 1:
+            raise self._misfit(f", and {found[0].name} and {found[1].name} may both be the projection between them")
+        if named:
+            raise self._misfit(f", and {named.name} is {named.sizes}")
+        if not found:
+            raise self._misfit(f", and the layer has no projection [{width or self.B},{d}]")
+        self._check_matrix(found[0], (2,), "")
+        layer.l, layer.projection, layer.projection_by_shape = found[0].shape[0], found[0].name, True
+
+    def _may_project(self, tensor: Tensor, width: int) -> bool:
+        """Returns whether the tensor, which has no known name, may be the projection."""
+        suffix = self.group.suffix(tensor)
+        return (
+            len(tensor.shape) == 2
+            and tensor.shape[1] == self.layer.d
+            and (tensor.shape[0] == width if width else self._gates_read(tensor.shape[0]))
+            and not has_any(suffix, "not_routed")
+            and "experts." not in suffix
+            and not self.group.patterns.find(suffix)
+        )
+
+    def _fit_norm(self) -> None:
+        layer, pattern = self.layer, self._choose("norm")
+        if not (pattern and layer.projection):
+            return
+        norm, eps = self.group.first(pattern), self.config.real("EPS")
+        if norm.shape != (layer.l,) or norm.dtype not in NUMBERS:
+            raise Fault(
+                f"{self.path}: tensor {norm.name} is {norm.dtype} {norm.sizes}, no norm of the {layer.l} numbers of "
+                f"{layer.projection}"
+            )
+        if eps is None:
+            raise Fault(f"{self.path}: the norm {norm.name} needs rms_norm_eps, which config.json lacks")
+        layer.latent_norm, layer.latent_eps = norm.name, eps
 
     def _square_is_columns(self) -> bool:
-        """Returns whether the rows of a gate are columns of a tensor with two axes of length d. The down projection in
+        """Returns whether the rows of a gate are columns of a tensor with two axes of length l. The down projection in
         the module of gate and up decides: it is stored in the same orientation."""
-        d = self.layer.d
+        l = self.layer.l
         module = self.gates.name.removesuffix(".weight").rpartition(".")[0] + "."
         beside = {tensor.shape: tensor for tensor in self.group.tensors if tensor.name.startswith(module)}
         stack = self.gates.shape[:-2]
-        rows, columns = beside.get((*stack, d, d // 2)), beside.get((*stack, d // 2, d))
+        rows, columns = beside.get((*stack, l, l // 2)), beside.get((*stack, l // 2, l))
         name = f"{self.path}: tensor {self.gates.name}"
-        if not self.pattern.is_pair or d % 2:
+        if not self.pattern.is_pair or l % 2:
             rows = columns = None
         if rows and columns:
             raise Fault(
@@ -310,18 +362,15 @@ class Fit:
         return columns is not None
 
     def _set_orientation(self) -> None:
-        layer, d = self.layer, self.layer.d
-        columns = self.A == d and (self.is_stacked or self.config.flag("transposed"))
-        if columns and self.B == d:
+        layer, l = self.layer, self.layer.l
+        columns = self.A == l and self._may_turn
+        if columns and self.B == l:
             if self.is_stacked or self.pattern.is_pair:
                 columns = self._square_is_columns()
             else:
                 columns = layer.router_transposed and not self.config.flag("vision_half")
-        if not columns and self.B != d:
-            raise Fault(
-                f"{self.path}: tensor {self.gates.name} is {self.gates.sizes}, but the rows of router "
-                f"{self.rows.name} have {d} numbers"
-            )
+        if not columns and self.B != l:
+            raise self._misfit()
         layer.columns, layer.width = columns, self.B if columns else self.A
 
     def _set_D(self) -> None:

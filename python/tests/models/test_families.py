@@ -75,6 +75,11 @@ def as_text(found):
         line += f" in {len(layer.matrices)}" if is_each and layout != "each" else ""
         line += " turned" if layer.router_transposed else ""
         line += f" extra {layer.extra_rows}" if layer.extra_rows else ""
+        if layer.projection:
+            line += f" latent {layer.l}{' by shape' if layer.projection_by_shape else ''} "
+            line += layer.projection.removeprefix(layer.prefix)
+        if layer.latent_norm:
+            line += f" then {layer.latent_norm.removeprefix(layer.prefix)} {layer.latent_eps:g}"
         lines.append(line + ("" if layer.comparable else " incomparable"))
     return lines
 

@@ -100,7 +100,9 @@ static void print_shape(const cpl_layer_report *l)
     printf(": %lld expert%s (chance: %.3g %%), ", (long long)at->n, at->n == 1 ? "" : "s",
            100.0 / (double)at->n);
     if (at->K) printf("%lld per token, ", (long long)at->K);
-    printf("d = %lld, D = %lld", (long long)at->d, (long long)at->D);
+    printf("d = %lld, ", (long long)at->d);
+    if (at->projection.weight) printf("l = %lld, ", (long long)at->l);
+    printf("D = %lld", (long long)at->D);
     if (at->biased) printf("; biases are left out");
     if (!at->comparable)
         printf("; router and experts read differently normalised vectors: no M, no ERC");

@@ -93,6 +93,7 @@ static const struct {
     [CPL_CONFIG_MTP]    = {"", "nextn_predict_layers"},
     [CPL_CONFIG_LATENT] = {"routed_expert_hidden_size moe_hidden_size moe_latent_size",
                            "moe_latent_size"},
+    [CPL_CONFIG_EPS]    = {"rms_norm_eps", ""},
 };
 
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
@@ -110,6 +111,15 @@ int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what,
         if (number) return number;
     }
     return 0;
+}
+
+double cpl_moe_config_real(const cpl_moe_config *config, cpl_config_key what)
+{
+    for (int i = 0; !config->is_gguf && i < config->n_levels; i++) {
+        const json_t *value = value_of(config->levels[i], known_keys[what].keys);
+        if (json_is_number(value) && json_number_value(value) >= 0) return json_number_value(value);
+    }
+    return -1;
 }
 
 static int64_t layers_of(const cpl_moe_config *config)
@@ -214,7 +224,7 @@ static void find_blocks(cpl_moe_config *out)
 static bool is_read(const char *format)
 {
     static const char read[] =
-        "pack-quantized float-quantized naive-quantized mixed-precision dense";
+        "pack-quantized mxfp4-pack-quantized float-quantized naive-quantized mixed-precision dense";
     return !format || cpl_name_in_words(read, format);
 }
 
@@ -246,7 +256,8 @@ static const char *find_fault(const cpl_moe_config *config, cpl_pool *pool, cons
     if (!format) return NULL;
     return cpl_pool_printf(pool,
                            "%s: config.json: compressed-tensors in the format %s is not read; "
-                           "pack-quantized (4 bits, symmetric) and float-quantized are",
+                           "pack-quantized (4 bits, symmetric), mxfp4-pack-quantized and "
+                           "float-quantized are",
                            path, format);
 }
 

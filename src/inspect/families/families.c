@@ -171,7 +171,6 @@ static cpl_layer_names read_names(map_builder *m, const group *here)
         const char *name = name_at(m, i), *suffix = name + here->prefix;
         if (!cpl_name_is_text(name) || cpl_name_is_mtp(name)) continue;
         if (!names.unmeasured) names.unmeasured = cpl_name_unmeasured(suffix);
-        if (!names.projection && cpl_name_projects(suffix)) names.projection = m->tensors[i];
         cpl_name_match *match = &m->matches[names.n_matches];
         if (!cpl_name_patterns_find(match, &m->patterns, suffix)) continue;
         match->tensor = m->tensors[i];

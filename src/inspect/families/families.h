@@ -4,7 +4,8 @@
  *          a row. The room opens and reads no file, and calls functions of base alone
  *          (tools/check_layers.py).
  * Names:   n experts, d model width, D expert width, K experts a token; the gate of expert j is the
- *          matrix W_g^j [D,d] whose output enters the activation function.
+ *          matrix W_g^j [D,l] whose output enters the activation function. l = d, but for latent
+ *          experts, which read W_l x: W_l [l,d] is the projection.
  * Source:  docs/formats.md, "Published MoE checkpoints". Shapes are the authority: n and d are the
  *          router's, D the gate's; config.json gives K and the family's name. */
 #ifndef CPL_INSPECT_FAMILIES_FAMILIES_H
@@ -43,11 +44,17 @@ typedef struct cpl_moe_layer {
     bool comparable;    /* router and experts read the same vector: M has a meaning */
     bool biased;        /* the router or the gates have biases, which are left out */
 
-    int64_t n, d, D;
+    int64_t n, d, l, D;
     int64_t K;                /* 0 if the config does not have it */
     int64_t extra_rows;       /* rows of the router that belong to no expert, left out */
     cpl_stored_matrix router; /* [n + extra_rows, d], or its transpose */
     bool router_transposed;
+
+    cpl_stored_matrix projection; /* W_l [l,d]; its weight is NULL if the experts read d numbers */
+    bool projection_by_shape; /* no known name, but the only tensor of the layer with its shape */
+    cpl_stored_matrix latent_norm; /* w [l] of the norm (1 + w) v / sqrt(mean(v^2) + latent_eps) of
+                                      v = W_l x; its weight is NULL without a norm */
+    double latent_eps;
 
     cpl_gate_layout layout;
     int64_t width;                     /* A; equal to D if the gates have the tensor alone */

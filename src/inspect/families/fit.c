@@ -105,44 +105,101 @@ static bool check_n(cpl_layer_builder *f)
 
 /* ---- the gates' orientation and D ---- */
 
-/* Returns the width of the vector that latent experts read, or 0 if it is unknown. */
-static int64_t latent_width(const cpl_layer_builder *f)
+/* Returns whether the rows of a gate may be columns of its tensor. */
+static bool may_turn(const cpl_layer_builder *f)
 {
-    int64_t width = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
-    const cpl_stored *before = f->names->projection;
-    if (width || !before || before->rank != 2) return width;
-    return before->shape[0] == f->layer->d ? before->shape[1] : before->shape[0];
+    return f->gates.stacked || cpl_fit_flag(f, CPL_FLAG_TRANSPOSED);
 }
 
-bool cpl_fit_is_latent(const cpl_layer_builder *f)
+/* Returns whether the gates may read a vector of this width. */
+static bool gates_read(const cpl_layer_builder *f, int64_t width)
 {
-    int64_t width = latent_width(f), d = f->layer->d;
-    if (!width && !f->names->projection) return false;
-    if (f->gates.cols == d) return false;
-    return f->gates.cols == width || f->gates.rows == width || !gates_have(f, d);
+    return f->gates.cols == width || (f->gates.rows == width && may_turn(f));
 }
 
-static void misfit(cpl_layer_builder *f)
+/* Adds the fault that gates and router differ in width. `beside` says why no projection stands
+ * between them. */
+static bool misfit(cpl_layer_builder *f, const char *beside)
 {
     const cpl_stored *gate = f->all[0].weight;
-    CPL_FAULT(f, "%s: tensor %s is %s, but the rows of router %s have %" PRId64 " numbers",
+    CPL_FAULT(f, "%s: tensor %s is %s, but the rows of router %s have %" PRId64 " numbers%s",
               gate->path, gate->name, CPL_SIZES(f, gate), f->layer->router.weight->name,
-              f->layer->d);
+              f->layer->d, beside);
+    return false;
 }
 
-/* ---- a stack, or gate and up, with two axes of length d ---- */
+/* Returns whether the tensor, which has no known name, may be the projection. */
+static bool may_project(const cpl_layer_builder *f, const cpl_stored *tensor, int64_t l)
+{
+    const char *suffix = tensor->name + strlen(f->layer->prefix);
+    cpl_name_match known;
+    return tensor->rank == 2 && tensor->shape[1] == f->layer->d &&
+           (l ? tensor->shape[0] == l : gates_read(f, tensor->shape[0])) &&
+           cpl_name_is_text(tensor->name) && !cpl_name_is_mtp(tensor->name) &&
+           cpl_name_is_routed(suffix) && !strstr(suffix, "experts.") &&
+           !cpl_name_patterns_find(&known, f->r->patterns, suffix);
+}
 
-/* Returns whether `beside` is the down projection of the experts. It is [D,d] if gate and up are in
- * columns, else [d,D]. */
+/* Finds the projection by its shape. l is 0 if the config does not give it. */
+static bool find_projection(cpl_layer_builder *f, int64_t l)
+{
+    const cpl_stored *found = NULL, *named = f->layer->projection.weight;
+    const char *beside = "";
+    for (int64_t i = 0; i < f->names->n_tensors; i++) {
+        const cpl_stored *tensor = f->names->tensors[i];
+        if (!may_project(f, tensor, l)) continue;
+        if (found)
+            return misfit(f, CPL_SAY(f, ", and %s and %s may both be the projection between them",
+                                     found->name, tensor->name));
+        found = tensor;
+    }
+    if (named)
+        beside = CPL_SAY(f, ", and %s is %s", named->name, CPL_SIZES(f, named));
+    else if (!found)
+        beside = CPL_SAY(f, ", and the layer has no projection [%" PRId64 ",%" PRId64 "]",
+                         l ? l : f->gates.cols, f->layer->d);
+    if (*beside) return misfit(f, beside);
+    const cpl_matrix_parts parts  = {.weight = found,
+                                     .config = f->r->config,
+                                     .pool   = f->r->pool,
+                                     .out    = &f->layer->projection,
+                                     .shape  = &f->down};
+    f->fault                      = cpl_matrix_make(&parts);
+    f->layer->l                   = found->shape[0];
+    f->layer->projection_by_shape = true;
+    return !f->fault;
+}
+
+bool cpl_fit_projection(cpl_layer_builder *f)
+{
+    cpl_moe_layer *layer = f->layer;
+    const int64_t d      = layer->d;
+    int64_t l = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, layer->layer, NULL);
+    const bool projects = layer->projection.weight && !f->down.stacked && f->down.cols == d;
+    layer->l            = d;
+    if (projects && gates_read(f, f->down.rows)) {
+        layer->l = f->down.rows;
+        return true;
+    }
+    if (!gates_read(f, l)) l = 0; /* shapes are the authority */
+    if (f->gates.cols != d && (l || !gates_read(f, d))) return find_projection(f, l);
+    layer->projection = (cpl_stored_matrix){0}; /* it does not lie between router and gates */
+    return true;
+}
+
+/* ---- a stack, or gate and up, with two axes of length l ---- */
+
+/* Returns whether `beside` is the down projection of the experts. It is [D,l] if gate and up are in
+ * columns, else [l,D]. */
 static bool is_down(const cpl_layer_builder *f, const cpl_stored *beside, bool *columns)
 {
-    int64_t d = f->layer->d, D = d / 2;
-    if (beside->rank != 2 + f->gates.stacked || d % 2) return false;
+    int64_t l = f->layer->l, D = l / 2;
+    if (beside->rank != 2 + f->gates.stacked || l % 2) return false;
     if (f->gates.stacked && beside->shape[0] != f->gates.n) return false;
     if (!cpl_name_is_text(beside->name) || cpl_name_is_mtp(beside->name)) return false;
     const int64_t *last = beside->shape + f->gates.stacked;
-    *columns            = last[0] == D && last[1] == d;
-    return *columns || (last[0] == d && last[1] == D);
+    *columns            = last[0] == D && last[1] == l;
+    return *columns || (last[0] == l && last[1] == D);
 }
 
 /* Sets says[0] to a tensor that shows that the rows of a gate are rows, says[1] to a tensor that
@@ -189,17 +246,13 @@ static bool square_is_columns(cpl_layer_builder *f)
 
 static bool set_orientation(cpl_layer_builder *f)
 {
-    int64_t A = f->gates.rows, B = f->gates.cols, d = f->layer->d;
-    bool may_turn = f->gates.stacked || cpl_fit_flag(f, CPL_FLAG_TRANSPOSED);
-    bool columns  = A == d && may_turn;
-    if (columns && B == d)
+    int64_t A = f->gates.rows, B = f->gates.cols, l = f->layer->l;
+    bool columns = A == l && may_turn(f);
+    if (columns && B == l)
         columns = f->gates.stacked || cpl_gate_pattern(f)->pair
                       ? square_is_columns(f)
                       : f->layer->router_transposed && !cpl_fit_flag(f, CPL_FLAG_VISION_HALF);
-    if (!columns && B != d) {
-        misfit(f);
-        return false;
-    }
+    if (!columns && B != l) return misfit(f, "");
     if (columns && f->all[0].format > CPL_FORMAT_LAST_PLAIN) {
         CPL_FAULT(f,
                   "%s: tensor %s: numbers stored in blocks (%s) across the rows of a gate are not "

@@ -17,7 +17,7 @@
 typedef enum cpl_ending {
     CPL_ENDING_WEIGHT,
     CPL_ENDING_BLOCKS, /* pairs of f4 in groups of 16 bytes */
-    CPL_ENDING_PACKED, /* eight 4-bit integers a word */
+    CPL_ENDING_PACKED, /* eight 4-bit integers a word, or pairs of f4 */
     CPL_ENDING_GRID,   /* scales, one for each block */
     CPL_ENDING_SCALE,  /* scales whose blocks follow from the shape */
     CPL_ENDING_BIAS,
@@ -33,19 +33,26 @@ typedef enum cpl_gate_half {
     CPL_HALF_ALONE     /* "D": the only input matrix of an expert, used if there is no gate */
 } cpl_gate_half;
 
-/* Describes a name of families.def, which follows the layer's number. */
+typedef enum cpl_name_role {
+    CPL_NAME_ROUTER,
+    CPL_NAME_GATE,
+    CPL_NAME_PROJECTION, /* W_l, before latent experts */
+    CPL_NAME_NORM        /* the norm of W_l x */
+} cpl_name_role;
+
+/* Describes a name of families.def or names.c, which follows the layer's number. */
 typedef struct cpl_name_pattern {
     const char *text; /* (length), without star and layout */
     size_t length;
     size_t hole;    /* offset of {e}; `length` if every expert is in one tensor */
     bool any_block; /* a star precedes the name */
-    bool router;
+    cpl_name_role role;
     bool pair; /* gate and up projection share the tensor */
     cpl_gate_half half;
 } cpl_name_pattern;
 
 typedef struct cpl_name_patterns {
-    cpl_name_pattern *all; /* (count) patterns of the family, then of all families, each once */
+    cpl_name_pattern *all; /* (count) patterns of the family, then of all, each once */
     int count, own;        /* the first `own` are the family's */
 } cpl_name_patterns;
 
@@ -73,8 +80,6 @@ bool cpl_name_is_routed(const char *suffix);
 
 /* Returns the reason why a layer with this tensor is not measured, or NULL. */
 const char *cpl_name_unmeasured(const char *suffix);
-/* Returns whether the experts read a projection of the layer's input. */
-bool cpl_name_projects(const char *suffix);
 
 /* Returns the names to search for. `family` may be NULL. Without memory `count` is 0. */
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family);
@@ -84,7 +89,7 @@ cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *famil
 const cpl_family *cpl_name_patterns_in_turns(const cpl_name_pattern *router,
                                              const cpl_name_pattern *gate);
 
-/* Returns whether the tensor with this name after its layer's prefix is a router's or a gate's. */
+/* Returns whether the tensor with this name after its layer's prefix has a role. */
 bool cpl_name_patterns_find(cpl_name_match *match, const cpl_name_patterns *patterns,
                             const char *suffix);
 
@@ -113,7 +118,8 @@ typedef enum cpl_config_key {
     CPL_CONFIG_MODEL, /* d */
     CPL_CONFIG_LAYERS,
     CPL_CONFIG_MTP,    /* layers of multi-token prediction */
-    CPL_CONFIG_LATENT, /* width of the experts' input, if not d */
+    CPL_CONFIG_LATENT, /* l, if not d */
+    CPL_CONFIG_EPS,    /* eps of the norms, a real number */
     CPL_N_CONFIG_KEYS
 } cpl_config_key;
 
@@ -139,6 +145,9 @@ const char *cpl_moe_config_read(cpl_moe_config *out, cpl_pool *pool,
  * if it is unknown. Sets `name` (may be NULL) to the key. */
 int64_t cpl_moe_config_number(const cpl_moe_config *config, cpl_config_key what, int64_t index,
                               const char **name);
+
+/* Returns the real number under a key of `what`, or -1 if there is none of 0 or more. */
+double cpl_moe_config_real(const cpl_moe_config *config, cpl_config_key what);
 
 bool cpl_moe_config_flag(const cpl_moe_config *config, cpl_family_flag flag);
 
@@ -201,8 +210,7 @@ typedef struct cpl_layer_names {
     int64_t n_matches;
     const cpl_stored *const *tensors; /* (n_tensors) all tensors of the layer, by name */
     int64_t n_tensors;
-    const char *unmeasured;       /* reason why the layer has no figures, or NULL */
-    const cpl_stored *projection; /* the projection before the experts, or NULL */
+    const char *unmeasured; /* reason why the layer has no figures, or NULL */
 } cpl_layer_names;
 
 /* Fills `layer`, whose prefix and number are set, except `part`. Its fault is filled too. Returns
@@ -219,12 +227,13 @@ typedef struct cpl_layer_builder {
     const cpl_layer_reading *r;
     const cpl_layer_names *names;
     cpl_moe_layer *layer;
-    int router, gate;             /* numbers of the patterns of router and gates */
+    int router, gate, projection; /* numbers of the patterns, or -1 */
     cpl_stored_matrix *all;       /* (n_all) the gates, by expert; without {e} one stack */
     int64_t n_all;                /* experts that have a gate, or 1 */
     const cpl_name_match **first; /* (n_all + 1) the first match of each expert, and the end */
     cpl_matrix_shape rows;        /* shape of the router as stored */
     cpl_matrix_shape gates;       /* shape of the first gate, or of the stack */
+    cpl_matrix_shape down;        /* shape of the projection with a known name */
     const char *fault;
     bool refused; /* the fault concerns the whole checkpoint */
 } cpl_layer_builder;
@@ -266,7 +275,11 @@ static inline bool cpl_fit_flag(const cpl_layer_builder *f, cpl_family_flag flag
 
 /* Sets n, d and whether the router is [d,n]. Router and first gate must have been read. */
 void cpl_fit_router(cpl_layer_builder *f);
-bool cpl_fit_is_latent(const cpl_layer_builder *f);
+
+/* Sets l and the projection: the one with a known name, if gates of l numbers follow it, or the
+ * only tensor [l,d] of the layer. Returns false, with a fault, if the gates need one that is
+ * missing. */
+bool cpl_fit_projection(cpl_layer_builder *f);
 
 /* Sets layout, width and D. Returns false, with a fault, if the tensors do not fit. */
 bool cpl_fit_gates(cpl_layer_builder *f);

@@ -7,18 +7,19 @@
 
 /* Returns the likeliest pattern, or -1. With `alone` only patterns that are used without a gate
  * count. */
-static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
+static int choose_pattern(cpl_layer_builder *f, cpl_name_role role, bool alone)
 {
-    const cpl_name_match *best = NULL;
+    static const char *const words[] = {"router", "gate", "projection", "norm"};
+    const cpl_name_match *best       = NULL;
     for (int64_t i = 0; i < f->names->n_matches; i++) {
         const cpl_name_match *match     = &f->names->matches[i];
         const cpl_name_pattern *pattern = &f->r->patterns->all[match->pattern];
-        if (pattern->router != router || (pattern->half == CPL_HALF_ALONE) != alone ||
+        if (pattern->role != role || (pattern->half == CPL_HALF_ALONE) != alone ||
             !cpl_name_match_holds_numbers(match))
             continue;
         if (best && match->pattern != best->pattern && !cpl_family_is_listed(f))
             CPL_REFUSE(f, "%s: %s and %s: nothing says which of the two is the %s", f->r->path,
-                       best->tensor->name, match->tensor->name, router ? "router" : "gate");
+                       best->tensor->name, match->tensor->name, words[role]);
         if (!best) best = match;
     }
     return best ? best->pattern : -1;
@@ -26,9 +27,10 @@ static int choose_pattern(cpl_layer_builder *f, bool router, bool alone)
 
 static void choose_patterns(cpl_layer_builder *f)
 {
-    f->router = choose_pattern(f, true, false);
-    f->gate   = choose_pattern(f, false, false);
-    if (f->gate < 0) f->gate = choose_pattern(f, false, true);
+    f->router = choose_pattern(f, CPL_NAME_ROUTER, false);
+    f->gate   = choose_pattern(f, CPL_NAME_GATE, false);
+    if (f->gate < 0) f->gate = choose_pattern(f, CPL_NAME_GATE, true);
+    f->projection = choose_pattern(f, CPL_NAME_PROJECTION, false);
 }
 
 /* Returns the matches of a pattern, which follow one another, and sets their count. */
@@ -129,7 +131,7 @@ static bool read_other_gates(cpl_layer_builder *f, int64_t count)
 {
     for (int64_t i = 1; i < count; i++) {
         cpl_matrix_shape shape;
-        if (!make_matrix(f, &f->all[i], &shape, f->first[i], matches_of_expert(f, i), f->layer->d))
+        if (!make_matrix(f, &f->all[i], &shape, f->first[i], matches_of_expert(f, i), f->layer->l))
             return false;
         if (shape.rows == f->gates.rows && shape.cols == f->gates.cols && !shape.stacked) continue;
         const cpl_stored *a = f->all[i].weight, *b = f->all[0].weight;
@@ -176,6 +178,53 @@ static bool read_first_gate(cpl_layer_builder *f)
     return false;
 }
 
+/* ---- latent experts ---- */
+
+static bool read_projection(cpl_layer_builder *f)
+{
+    int64_t count;
+    if (f->projection < 0) return true;
+    const cpl_name_match *matches = matches_of(f, f->projection, &count);
+    return make_matrix(f, &f->layer->projection, &f->down, matches, count, f->rows.cols);
+}
+
+/* Reads the norm of W_l x, if there is one. */
+static bool read_norm(cpl_layer_builder *f)
+{
+    cpl_moe_layer *layer = f->layer;
+    const int norm       = choose_pattern(f, CPL_NAME_NORM, false);
+    int64_t count;
+    if (norm < 0 || !layer->projection.weight) return true;
+    const cpl_stored *weight = matches_of(f, norm, &count)->tensor;
+    layer->latent_norm       = (cpl_stored_matrix){.weight = weight, .format = weight->format};
+    layer->latent_eps        = cpl_moe_config_real(f->r->config, CPL_CONFIG_EPS);
+    if (weight->fault)
+        f->fault = weight->fault;
+    else if (weight->rank != 1 || weight->shape[0] != layer->l ||
+             weight->format > CPL_FORMAT_LAST_PLAIN)
+        CPL_FAULT(f, "%s: tensor %s is %s %s, no norm of the %" PRId64 " numbers of %s",
+                  weight->path, weight->name, weight->type_name, CPL_SIZES(f, weight), layer->l,
+                  layer->projection.weight->name);
+    else if (layer->latent_eps < 0)
+        CPL_FAULT(f, "%s: the norm %s needs rms_norm_eps, which config.json lacks", weight->path,
+                  weight->name);
+    return !f->fault;
+}
+
+/* Returns a note on latent experts, with names after the layer's number. */
+static const char *note_of_projection(cpl_layer_builder *f)
+{
+    const cpl_moe_layer *layer = f->layer;
+    const size_t prefix        = strlen(layer->prefix);
+    const char *norm           = "";
+    if (!layer->projection.weight) return norm;
+    if (layer->latent_norm.weight)
+        norm = CPL_SAY(f, " and %s normalises", layer->latent_norm.weight->name + prefix);
+    return CPL_SAY(f, "its experts are latent: they read %" PRId64 " numbers, which %s%s makes%s",
+                   layer->l, layer->projection.weight->name + prefix,
+                   layer->projection_by_shape ? " (found by its shape)" : "", norm);
+}
+
 /* ---- the whole layer ---- */
 
 /* Returns a note on the router's rows after the rows of its experts. */
@@ -192,35 +241,29 @@ static const char *note_of_extra(cpl_layer_builder *f)
 
 static void set_note(cpl_layer_builder *f)
 {
-    cpl_moe_layer *layer = f->layer;
-    const char *gateless = "", *extra = note_of_extra(f), *between = "";
-    if (cpl_gate_pattern(f)->half == CPL_HALF_ALONE)
-        gateless = "its experts have no gate: their one input matrix is measured";
-    if (*gateless && *extra) between = "; ";
-    if (*gateless || *extra) layer->note = CPL_SAY(f, "%s%s%s", gateless, between, extra);
+    const bool gateless       = cpl_gate_pattern(f)->half == CPL_HALF_ALONE;
+    const char *const notes[] = {
+        gateless ? "its experts have no gate: their one input matrix is measured" : "",
+        note_of_extra(f), note_of_projection(f)};
+    const char *note = NULL;
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (*notes[i]) note = note ? CPL_SAY(f, "%s; %s", note, notes[i]) : notes[i];
+    f->layer->note = note;
 }
 
 static void fill_figures(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
-    if (!read_router(f) || !read_first_gate(f)) return;
+    if (!read_router(f) || !read_projection(f) || !read_first_gate(f)) return;
     cpl_fit_router(f);
-    if (cpl_fit_is_latent(f)) {
-        layer->skip =
-            CPL_SAY(f,
-                    "latent: its experts read a vector of %" PRId64
-                    " numbers that a projection makes of the %" PRId64 " which the router reads",
-                    layer->d == f->gates.cols ? f->gates.rows : f->gates.cols, layer->d);
-        return;
-    }
-    if (!cpl_fit_gates(f)) return;
+    if (!cpl_fit_projection(f) || !read_norm(f) || !cpl_fit_gates(f)) return;
     const int64_t n_matrices = cpl_gate_each(f) ? layer->n : 1;
     if (!read_other_gates(f, n_matrices)) return;
     refuse_untold_halves(f);
     layer->matrices   = f->all;
     layer->n_matrices = n_matrices;
     layer->biased =
-        has_bias(f, f->gate) ||
+        has_bias(f, f->gate) || (layer->projection.weight && has_bias(f, f->projection)) ||
         (has_bias(f, f->router) && !cpl_moe_config_flag(f->r->config, CPL_FLAG_CHOICE_BIAS));
     set_note(f);
 }

@@ -78,16 +78,17 @@ static const char *make_blocks(const cpl_matrix_parts *m)
 static const char *make_packed(const cpl_matrix_parts *m)
 {
     const cpl_stored *packed = m->packed, *scale = m->scale;
-    if (!is_type(packed, "I32")) return unread(m, packed);
+    const bool f4 = is_type(packed, "U8"); /* mxfp4-pack-quantized */
+    if (!f4 && !is_type(packed, "I32")) return unread(m, packed);
     if (!scale) return lacks_scale(m, packed, "'s weight_scale");
     if (!set_rows(m->shape, packed, 1)) return misshapen(m, packed, "a matrix");
     int64_t words      = packed->shape[packed->rank - 1];
     m->out->weight     = packed;
-    m->out->format     = CPL_FORMAT_INT4_WORD;
-    m->shape->cols     = parts_of(m->d, WORD) == words ? m->d : WORD * words;
+    m->out->format     = f4 ? CPL_FORMAT_F4_PAIR : CPL_FORMAT_INT4_WORD;
+    m->shape->cols     = f4 ? 2 * words : parts_of(m->d, WORD) == words ? m->d : WORD * words;
     int64_t scales     = scale->rank > 0 ? scale->shape[scale->rank - 1] : 1;
     m->out->block_rows = 1;
-    m->out->block_cols = cpl_moe_config_group(m->config, m->shape->cols, scales);
+    m->out->block_cols = f4 ? F4_GROUP : cpl_moe_config_group(m->config, m->shape->cols, scales);
     if (m->out->block_cols) return NULL;
     return cpl_pool_printf(m->pool,
                            "%s: tensor %s has %" PRId64 " scales for a row of %" PRId64

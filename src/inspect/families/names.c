@@ -65,8 +65,22 @@ static const struct {
      "experts are single rows"},
 };
 
-/* Words in names of latent MoE layers, whose gates have another width than the router. */
-static const char *const projected[] = {"pre_expert_proj", "latent_proj", "ffn_latent_down"};
+/* ---- latent experts: names as in families.def ---- */
+
+/* Projections W_l [l,d]. The names of Nemotron-H, Megatron-Core and Muse Spark are those of their
+ * classes, the others were read in public code. */
+static const char *const projections[] = {
+    "*fc1_latent_proj",         /* Transformers 5.24, NemotronHMoE; Megatron-Core, MoELayer */
+    "*pre_expert_proj",         /* Transformers 5.24, MuseSparkMoE */
+    "*routed_expert_down_proj", /* Kimi K3: vllm, kimi_k3; Shensi: transformers #48404 */
+    "*ffn_latent_down",         /* GGUF: llama.cpp, LLM_TENSOR_FFN_LATENT_DOWN */
+};
+
+/* Norms of W_l x, which multiply by 1 + weight. Norms of the experts' combined output
+ * (routed_expert_norm of Kimi K3) are not among them. */
+static const char *const projection_norms[] = {
+    "*pre_expert_norm", /* Transformers 5.24, MuseSparkMoE */
+};
 
 static bool has_any(const char *name, const char *const *words, size_t count)
 {
@@ -92,11 +106,6 @@ const char *cpl_name_unmeasured(const char *suffix)
     return NULL;
 }
 
-bool cpl_name_projects(const char *suffix)
-{
-    return has_any(suffix, projected, COUNT(projected));
-}
-
 bool cpl_name_in_words(const char *words, const char *word)
 {
     size_t length;
@@ -114,13 +123,13 @@ const cpl_family cpl_families[] = {
 };
 const int64_t cpl_n_families = sizeof cpl_families / sizeof *cpl_families;
 
-static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
+static cpl_name_pattern pattern_of(const char *text, size_t length, cpl_name_role role)
 {
     static const char *const halves[] = {[CPL_HALF_FIRST]    = ":GD",
                                          [CPL_HALF_SECOND]   = ":UD",
                                          [CPL_HALF_IN_TURNS] = ":DG",
                                          [CPL_HALF_ALONE]    = ":D"};
-    cpl_name_pattern pattern          = {.any_block = *text == '*', .router = router};
+    cpl_name_pattern pattern          = {.any_block = *text == '*', .role = role};
     pattern.text                      = text + pattern.any_block;
     pattern.length                    = strcspn(pattern.text, ": ");
     const size_t rest                 = (size_t)(text + length - pattern.text) - pattern.length;
@@ -136,20 +145,27 @@ static cpl_name_pattern pattern_of(const char *text, size_t length, bool router)
 
 static bool same_pattern(const cpl_name_pattern *a, const cpl_name_pattern *b)
 {
-    return a->length == b->length && a->any_block == b->any_block && a->router == b->router &&
+    return a->length == b->length && a->any_block == b->any_block && a->role == b->role &&
            a->half == b->half && strncmp(a->text, b->text, a->length) == 0;
 }
 
-static void add_words(cpl_name_patterns *patterns, const char *words, bool router)
+static void add_words(cpl_name_patterns *patterns, const char *words, cpl_name_role role)
 {
     size_t length;
     for (const char *word; cpl_name_next_word(&words, &word, &length);) {
-        cpl_name_pattern pattern = pattern_of(word, length, router);
+        cpl_name_pattern pattern = pattern_of(word, length, role);
         bool known               = false;
         for (int i = 0; i < patterns->count; i++)
             known |= same_pattern(&patterns->all[i], &pattern);
         if (!known) patterns->all[patterns->count++] = pattern;
     }
+}
+
+/* Adds the names of a family's routers and gates. */
+static void add_family(cpl_name_patterns *patterns, const cpl_family *family)
+{
+    add_words(patterns, family->router, CPL_NAME_ROUTER);
+    add_words(patterns, family->gate, CPL_NAME_GATE);
 }
 
 static int n_words(const char *words)
@@ -161,21 +177,21 @@ static int n_words(const char *words)
 
 cpl_name_patterns cpl_name_patterns_make(cpl_pool *pool, const cpl_family *family)
 {
-    int most = 0;
+    int most = COUNT(projections) + COUNT(projection_norms);
     for (int64_t i = 0; i < cpl_n_families; i++)
         most += n_words(cpl_families[i].router) + n_words(cpl_families[i].gate);
     cpl_name_patterns patterns = {cpl_pool_take(pool, 2 * (size_t)most * sizeof(cpl_name_pattern)),
                                   0, 0};
     if (!patterns.all) return patterns;
     if (family) {
-        add_words(&patterns, family->router, true);
-        add_words(&patterns, family->gate, false);
+        add_family(&patterns, family);
         patterns.own = patterns.count;
     }
-    for (int64_t i = 0; i < cpl_n_families; i++) {
-        add_words(&patterns, cpl_families[i].router, true);
-        add_words(&patterns, cpl_families[i].gate, false);
-    }
+    for (int64_t i = 0; i < cpl_n_families; i++) add_family(&patterns, &cpl_families[i]);
+    for (size_t i = 0; i < COUNT(projections); i++)
+        add_words(&patterns, projections[i], CPL_NAME_PROJECTION);
+    for (size_t i = 0; i < COUNT(projection_norms); i++)
+        add_words(&patterns, projection_norms[i], CPL_NAME_NORM);
     return patterns;
 }
 
@@ -183,7 +199,7 @@ static bool words_have_pattern(const char *words, const cpl_name_pattern *patter
 {
     size_t length;
     for (const char *word; cpl_name_next_word(&words, &word, &length);) {
-        cpl_name_pattern one = pattern_of(word, length, pattern->router);
+        cpl_name_pattern one = pattern_of(word, length, pattern->role);
         if (same_pattern(&one, pattern)) return true;
     }
     return false;

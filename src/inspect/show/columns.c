@@ -16,6 +16,7 @@ enum {
 /* Parts of columns.def. The parts of the routing report come last. */
 enum {
     SHAPE,
+    LATENT,
     COUPLING,
     CENTRED,
     CENTRED_ROWS,
@@ -56,6 +57,7 @@ static bool has_part(const void *report, int64_t layer, int part)
     const cpl_inspect_options *o = &r->options;
     const bool has[]             = {
                     [SHAPE]            = true,
+                    [LATENT]           = l->at->projection.weight != NULL,
                     [COUPLING]         = l->has_M,
                     [CENTRED]          = l->centred.has_M,
                     [CENTRED_ROWS]     = l->centred.has_rows,

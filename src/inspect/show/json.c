@@ -94,6 +94,16 @@ static void put_place(bool *failed, json_t *object, const cpl_moe_layer *at)
     cpl_json_put(failed, object, "layer", json_integer(at->layer));
 }
 
+/* Puts the names of the tensors between router and latent experts. */
+static void put_projection(bool *failed, json_t *object, const cpl_moe_layer *at)
+{
+    if (!at->projection.weight) return;
+    cpl_json_put(failed, object, "projection", cpl_json_words(at->projection.weight->name));
+    if (at->projection_by_shape) cpl_json_put(failed, object, "projection_by_shape", json_true());
+    if (at->latent_norm.weight)
+        cpl_json_put(failed, object, "latent_norm", cpl_json_words(at->latent_norm.weight->name));
+}
+
 static json_t *measured(bool *failed, const cpl_coupling_report *r, int64_t layer)
 {
     const cpl_layer_report *l = &r->layers[layer];
@@ -105,6 +115,7 @@ static json_t *measured(bool *failed, const cpl_coupling_report *r, int64_t laye
     if (l->has_M) cpl_json_put(failed, object, "assignment", assignment(failed, l));
     if (l->silhouettes) cpl_json_put(failed, object, "silhouette_experts", silhouettes(failed, l));
     cpl_json_put(failed, object, "quantiles", distributions(failed, l));
+    put_projection(failed, object, at);
     if (at->extra_rows)
         cpl_json_put(failed, object, "router_rows_left_out", json_integer(at->extra_rows));
     if (at->biased) cpl_json_put(failed, object, "biases_left_out", json_true());

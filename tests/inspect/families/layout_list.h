@@ -15,6 +15,9 @@
     ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"                \
     "\"pack-quantized\",\"config_groups\":{\"g\":{\"weights\":{\"num_bits\":4,\"group_size\":16}}" \
     "}},\"num_experts_per_tok\":2"
+#define MXFP4                                                                                      \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"                \
+    "\"mxfp4-pack-quantized\"},\"num_experts_per_token\":2"
 #define K2    ",\"num_experts_per_tok\":2"
 #define LAYER "model.layers.%d."
 #define OLMOE LAYER, "mlp.gate", "mlp.experts.%d.gate_proj"
@@ -112,6 +115,8 @@ static const layout layouts[] = {
     {"mxfp4", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4, SIZES(64, 28)},
     {"mxfp4, 2D == d", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4, SIZES(64, 32)},
     {"mxfp4, flattened", CONFIG("gpt_oss", K2), OSS, ROWS_ALTERNATE, AS_MXFP4_FLAT, SIZES(64, 28)},
+    {"mxfp4, packed", CONFIG("kimi_k3", MXFP4), LAYER, "block_sparse_moe.gate",
+     "block_sparse_moe.experts.%d.w1", EACH, AS_MXFP4_PACKED, SIZES(64, 28)},
     {"f4 of DeepSeek-V4", CONFIG("deepseek_v4", FP8), "layers.%d.", "ffn.gate", "ffn.experts.%d.w1",
      EACH, AS_F4, SIZES(64, 28)},
     {"int4", CONFIG("kimi_k2", INT4), OLMOE, EACH, AS_INT4, SIZES(44, 28), .block_cols = 16},

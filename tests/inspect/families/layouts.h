@@ -32,18 +32,19 @@ typedef enum layout_numbers {
     AS_F32,
     AS_BF16,
     AS_F16,
-    AS_F8_BLOCKS,  /* .weight_scale_inv F32 */
-    AS_F8_BF16,    /* .weight_scale_inv BF16 */
-    AS_F8_U8,      /* .weight_scale_inv U8 exponents */
-    AS_F8_E8M0,    /* .scale F8_E8M0 */
-    AS_F8_CHANNEL, /* .weight_scale [out,1] */
-    AS_F8_TENSOR,  /* .weight_scale [1] */
-    AS_F8_COLUMN,  /* _scale [n,1,out] */
-    AS_F8_STACKED, /* _scale_inv [n,...] */
-    AS_MXFP4,      /* _blocks [..., G, 16], _scales */
-    AS_MXFP4_FLAT, /* _blocks [..., G 16] */
-    AS_F4,         /* I8, .scale F8_E8M0 */
-    AS_INT4        /* .weight_packed, .weight_scale, .weight_shape */
+    AS_F8_BLOCKS,    /* .weight_scale_inv F32 */
+    AS_F8_BF16,      /* .weight_scale_inv BF16 */
+    AS_F8_U8,        /* .weight_scale_inv U8 exponents */
+    AS_F8_E8M0,      /* .scale F8_E8M0 */
+    AS_F8_CHANNEL,   /* .weight_scale [out,1] */
+    AS_F8_TENSOR,    /* .weight_scale [1] */
+    AS_F8_COLUMN,    /* _scale [n,1,out] */
+    AS_F8_STACKED,   /* _scale_inv [n,...] */
+    AS_MXFP4,        /* _blocks [..., G, 16], _scales */
+    AS_MXFP4_FLAT,   /* _blocks [..., G 16] */
+    AS_MXFP4_PACKED, /* .weight_packed U8, .weight_scale */
+    AS_F4,           /* I8, .scale F8_E8M0 */
+    AS_INT4          /* .weight_packed, .weight_scale, .weight_shape */
 } layout_numbers;
 
 typedef struct layout {
@@ -324,7 +325,8 @@ static inline void layout_names(const layout *t, const char **weight, const char
     if (t->numbers == AS_F8_CHANNEL || t->numbers == AS_F8_TENSOR) *scale = ".weight_scale";
     if (t->numbers == AS_F8_COLUMN) *scale = "_scale";
     if (t->numbers == AS_F8_STACKED) *scale = "_scale_inv";
-    if (t->numbers == AS_INT4) *weight = ".weight_packed", *scale = ".weight_scale";
+    if (t->numbers == AS_INT4 || t->numbers == AS_MXFP4_PACKED)
+        *weight = ".weight_packed", *scale = ".weight_scale";
     if (t->numbers == AS_MXFP4 || t->numbers == AS_MXFP4_FLAT)
         *weight = "_blocks", *scale = "_scales";
 }
@@ -343,6 +345,7 @@ static inline cpl_safetensors_dtype layout_dtype(const layout *t)
         return CPL_SAFETENSORS_I32;
     case AS_MXFP4:
     case AS_MXFP4_FLAT:
+    case AS_MXFP4_PACKED:
         return CPL_SAFETENSORS_U8;
     default:
         return CPL_SAFETENSORS_BF16;

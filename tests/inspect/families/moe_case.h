@@ -118,6 +118,13 @@ static inline void moe_map_text(cpl_text *out, const cpl_moe_map *map)
             cpl_text_printf(out, " in %" PRId64, l->n_matrices);
         if (l->router_transposed) cpl_text_printf(out, " turned");
         if (l->extra_rows) cpl_text_printf(out, " extra %" PRId64, l->extra_rows);
+        if (l->projection.weight)
+            cpl_text_printf(out, " latent %" PRId64 "%s %s", l->l,
+                            l->projection_by_shape ? " by shape" : "",
+                            l->projection.weight->name + strlen(l->prefix));
+        if (l->latent_norm.weight)
+            cpl_text_printf(out, " then %s %g", l->latent_norm.weight->name + strlen(l->prefix),
+                            l->latent_eps);
         if (!l->comparable) cpl_text_printf(out, " incomparable");
         if (l->biased) cpl_text_printf(out, " biased");
         const cpl_stored_matrix *g = &l->matrices[0];

@@ -758,7 +758,7 @@ function putNotes({ at, name }, several) {
   if (view.kind === 'inspect') for (const layer of at.layers) {
     tell(layer, layer.note);
     tell(layer, layer.comparable === false && 'router and experts read different vectors, so there is no M.');
-    tell(layer, layer.biases_left_out && 'biases of the router or the gates are left out.');
+    tell(layer, layer.biases_left_out && 'biases of router, gates or projection are left out.');
     tell(layer, layer.alpha_min_infinite && 'α_min is infinite (∞): a diagonal entry of M is 0 while another of its row or column is not.');
   }
   for (const [sentence, layers] of said) put(main, 'p', `${several ? name + ', l' : 'L'}${layersNamed(layers).slice(1)}: ${sentence}`, 'small');
