@@ -132,7 +132,7 @@ def test_golden(folder):
     assert found.family == want["family"] and not found.guess
     assert [layer.layer for layer in found.layers] == [layer["layer"] for layer in want["layers"]]
     for layer, wanted in zip(found.layers, want["layers"]):
-        for size in {"n", "d", "D", "K"} & set(wanted):
+        for size in {"n", "d", "l", "D", "K"} & set(wanted):
             assert getattr(layer, size) == wanted[size]
 
 

@@ -9,9 +9,10 @@ stored in. No tensor name of the saved file is used, so a mistake in naming, ori
 
     python make_families.py [FAMILY ...]        all families when none is named
 
-Needs numpy, torch (CPU) and transformers 5.23. Equal versions give equal bytes.
+Needs numpy, torch (CPU) and transformers 5.23, for latent experts 5.24. Equal versions give equal bytes.
 """
 
+import copy
 import json
 import math
 import os
@@ -53,16 +54,16 @@ def erc(M, alpha):
     return hinge.sum() / n**2
 
 
-def figures(R, W):
-    """Returns every figure of one MoE layer, in float64."""
-    R = np.asarray(R, np.float64)
+def figures(R, V, W):
+    """Returns every figure of one MoE layer, in float64. The experts read V, which is R unless they are latent."""
+    R, V = np.asarray(R, np.float64), np.asarray(V, np.float64)
     W = [np.asarray(w, np.float64) for w in W]
     n, d = R.shape
     D = W[0].shape[0]
-    assert len(W) == n and all(w.shape == (D, d) for w in W), (R.shape, [w.shape for w in W])
+    assert len(W) == n and all(w.shape == (D, V.shape[1]) for w in W), (V.shape, [w.shape for w in W])
     assert np.isfinite(R).all() and all(np.isfinite(w).all() for w in W)
 
-    M = coupling(R, W)
+    M = coupling(V, W)
     other = ~np.eye(n, dtype=bool)
     own = np.diag(M)
     r = np.linalg.norm(R, axis=1)
@@ -188,6 +189,13 @@ def gate_rows(p, D):
     return [w[:D] for w in a]
 
 
+def all_rows(p, D):
+    """Converts p [n, D, d], applied as x @ p[e].T, experts without a gate -> n matrices [D, d]."""
+    a = array(p)
+    assert a.ndim == 3 and a.shape[1] == D
+    return list(a)
+
+
 def gate_even_columns(p, D):
     """Converts p [n, d, 2D], applied as x @ p[e], even columns gate -> n matrices [D, d]."""
     a = array(p)
@@ -201,10 +209,11 @@ def gate_even_columns(p, D):
 
 
 def expectation(family, layers, skipped, K):
-    """Returns the expected figures. layers: (index, R, W)."""
+    """Returns the expected figures. layers: (index, R, V, W)."""
     out = {"family": family, "layers": [], "skipped_layers": list(skipped)}
-    for index, R, W in layers:
-        out["layers"].append(rounded({"layer": index, "K": K} | figures(R, W)))
+    for index, R, V, W in layers:
+        width = {"l": V.shape[1]} if V is not R else {}
+        out["layers"].append(rounded({"layer": index, "K": K} | width | figures(R, V, W)))
     return out
 
 
@@ -261,20 +270,47 @@ FAMILIES = {
         dict(hidden_size=40, intermediate_size=24, num_experts=6, num_key_value_heads=4, num_hidden_layers=3),
         dict(D=24, family="olmoe", max_shard_size="40KB"),
     ),
+    # Latent experts without a gate: they read what `between` makes of a router row.
+    "nemotron_h": (
+        "NemotronH",
+        dict(hidden_size=32, layers_block_type=["moe", "moe"], moe_latent_size=14, moe_intermediate_size=24)
+        | dict(n_routed_experts=8, moe_shared_expert_intermediate_size=20, n_group=1, topk_group=1)
+        | dict(mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=8, n_groups=1),
+        dict(D=24, router="mixer.gate", experts="mixer.experts", tensor="up_proj", gates=all_rows)
+        | dict(between=["mixer.fc1_latent_proj"], keep=("e_score_correction_bias",)),
+    ),
+    # Latent experts with a norm behind the projection.
+    "muse_spark_text": (
+        "MuseSparkText",
+        dict(hidden_size=32, moe_hidden_size=14, moe_intermediate_size=24, num_local_experts=8, rms_norm_eps=0.01),
+        dict(D=24, suffix="Model", between=["mlp.pre_expert_proj", "mlp.pre_expert_norm"]),
+    ),
 }
 
 
+def read_by_experts(block, between, R):
+    """Returns what the modules `between` of a layer make of the router rows, by their own code."""
+    for name in between:
+        R = copy.deepcopy(block.get_submodule(name)).double()(torch.as_tensor(R)).detach().numpy()
+    return R
+
+
 def make(path, prefix, keys, D, family=None, K=2, skipped=(), router="mlp.gate", experts="mlp.experts", **more):
-    """Saves a model of a family, with the figures that it must give. `more`: `gates`, arguments of build and save."""
-    name, gates = os.path.basename(path), more.pop("gates", gate_rows)
+    """Saves a model of a family, with the figures that it must give. `more`: `gates`, `tensor`, `suffix`, `between`,
+    arguments of build and save."""
+    name, gates, between = os.path.basename(path), more.pop("gates", gate_rows), more.pop("between", ())
+    suffix, tensor = more.pop("suffix", "ForCausalLM"), more.pop("tensor", "gate_up_proj")
     of_build = {key: more.pop(key) for key in ("dtype", "keep") if key in more}
     settings = config(getattr(transformers, prefix + "Config"), **keys)
-    model = build(getattr(transformers, prefix + "ForCausalLM"), settings, name, **of_build)
-    blocks = [(l, b) for l, b in enumerate(model.model.layers) if l not in skipped]
-    assert not any(hasattr(model.model.layers[l].mlp, "experts") for l in skipped)
-    layers = [
-        (l, array(b.get_submodule(router).weight), gates(b.get_submodule(experts).gate_up_proj, D)) for l, b in blocks
-    ]
+    model = build(getattr(transformers, prefix + suffix), settings, name, **of_build)
+    inner = getattr(model, "model", model)
+    assert not any(hasattr(inner.layers[l].mlp, "experts") for l in skipped)
+    layers = []
+    for l, b in enumerate(inner.layers):
+        if l not in skipped:
+            R = array(b.get_submodule(router).weight)
+            W = gates(getattr(b.get_submodule(experts), tensor), D)
+            layers.append((l, R, read_by_experts(b, between, R), W))
     save(path, model, expectation(family or name, layers, skipped=skipped, K=K), **more)
     assert "max_shard_size" not in more or os.path.exists(os.path.join(path, "model.safetensors.index.json"))
 

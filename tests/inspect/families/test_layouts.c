@@ -146,14 +146,17 @@ static void check_golden(const cpl_moe_map *map, const char *folder)
         assert_int_equal(layer->n, json_integer_value(json_object_get(want, "n")));
         assert_int_equal(layer->d, json_integer_value(json_object_get(want, "d")));
         assert_int_equal(layer->D, json_integer_value(json_object_get(want, "D")));
+        json_t *l = json_object_get(want, "l");
+        assert_int_equal(layer->l, l ? json_integer_value(l) : layer->d);
     }
     json_decref(expected);
 }
 
 TEST(golden_families)
 {
-    static const char *const names[] = {"olmoe",       "sharded_olmoe", "mixtral", "qwen3_moe",
-                                        "deepseek_v3", "granitemoe",    "gpt_oss"};
+    static const char *const names[] = {"olmoe",     "sharded_olmoe", "mixtral",
+                                        "qwen3_moe", "deepseek_v3",   "granitemoe",
+                                        "gpt_oss",   "nemotron_h",    "muse_spark_text"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char relative[128];
         snprintf(relative, sizeof relative, "families/%s", names[i]);
