@@ -59,6 +59,7 @@ def _name_of(model: nn.Module) -> str:
 
 def _layer(found: MoeLayer, shapes: Dict[str, torch.Size]) -> Layer:
     names = [found.router, *found.matrices]
+    more = [name for name in (found.projection, found.latent_norm) if name]
     return Layer(
         found.layer,
         found.prefix,
@@ -68,10 +69,14 @@ def _layer(found: MoeLayer, shapes: Dict[str, torch.Size]) -> Layer:
         found.D,
         found.K,
         names,
-        [shapes[name] for name in names],
+        [shapes[name] for name in names + more],
         found.router_transposed,
         found.columns,
         found.half,
+        down=found.projection or None,
+        norm=found.latent_norm or None,
+        latent_eps=found.latent_eps,
+        zero_centred=bool(found.latent_norm),
     )
 
 
@@ -90,8 +95,10 @@ def find(model: nn.Module) -> List[Layer]:
         found = moe_map(path, config_of(model), tensors)
     except ValueError as error:
         raise ValueError(f"{error}{_what_to_do(model, named)}") from None
-    if found.guess:
-        warnings.warn(f"couplet: {path}: {found.guess}", stacklevel=_level_of_caller())
+    by_shape = [entry.projection for entry in found.layers if entry.projection_by_shape]
+    guess = f"{by_shape[0]} is taken for a projection before the experts, by its shape" if by_shape else None
+    for sentence in filter(None, (found.guess, guess)):
+        warnings.warn(f"couplet: {path}: {sentence}", stacklevel=_level_of_caller())
     layers = []
     for entry in found.layers:
         reason = entry.skip

@@ -41,6 +41,7 @@ class Layer:
     down: Optional[str] = None  # latent experts: the name of the projection W_l [l, d]; the gates are [D, l]
     norm: Optional[str] = None  # the name of the weight [l] of a norm on W_l x
     latent_eps: float = 0.0  # the norm's
+    zero_centred: bool = False  # the norm multiplies by 1 + its weight
 
     @property
     def all_names(self) -> List[str]:
@@ -49,6 +50,8 @@ class Layer:
     def latent(self, weights: List[Weight]) -> Optional[Latent]:
         """Returns the projection of latent experts."""
         found = [whole(weight.value()) for weight in weights[len(self.names) :]]
+        if self.zero_centred:
+            found[1] = 1 + found[1]
         return Latent(found[0], found[1] if self.norm else None, self.latent_eps) if found else None
 
     def router(self, weights: List[Weight]) -> Tensor:

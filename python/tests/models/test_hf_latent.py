@@ -1,5 +1,5 @@
-"""Models of Transformers with latent experts, and the program on their checkpoints: M of `couplet inspect` is what the
-model's own expert code makes of the router rows."""
+"""Models of Transformers with latent experts: M of `couplet inspect`, and of the loss of `couplet.hf.attach`, is what
+the model's own expert code makes of the router rows."""
 
 import json
 import subprocess
@@ -7,7 +7,8 @@ import subprocess
 import couplet
 import pytest
 import torch
-from conftest import model_of
+from conftest import InMemory, close, model_of, same_gradients
+from couplet.figures import _figures
 
 pytest.importorskip("transformers")
 save_file = pytest.importorskip("safetensors.torch").save_file
@@ -195,3 +196,129 @@ def test_sample(name, tmp_path):
             want = kappa[name] if kappa else exact["figures"][f"centred_{key}"]
             assert whole[key]["estimate"] == pytest.approx(want, rel=1e-6)
             assert 0 < abs(found[key]["estimate"] - want) < 5 * found[key]["standard_error"]
+
+
+# ---- couplet.hf.attach ----
+
+
+def hinges(M, alpha):
+    """Returns equation 3 at alpha, with gradients."""
+    off, own = 1 - torch.eye(len(M), dtype=M.dtype), alpha * M.diagonal()
+    return ((torch.relu(M - own[:, None]) + torch.relu(M - own[None, :])) * off).sum() / len(M) ** 2
+
+
+@pytest.mark.parametrize("noise", ("bounded", "none"))
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_loss_and_gradients_of_the_own_modules(name, noise):
+    model = made(name)
+    erc = couplet.hf.attach(model, weight=0.5, alpha=0.6, seed=4, noise=noise)
+    assert [layer.down is None for layer in erc.layers] == [False, False]
+    erc.next_step(3)
+    erc.backward()
+    got = {parameter: p.grad for parameter, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    losses = []
+    for number, block in enumerate(blocks(model)):
+        R = block.gate.weight
+        delta = couplet.ops._noise.bounded(R.detach(), 4, 3, number, 0) if noise == "bounded" else 1
+        answers = torch.einsum("il,jDl->ijD", latent(block, R * delta), gates(block))
+        losses.append(hinges(torch.linalg.vector_norm(answers, dim=-1), 0.6))
+    want = 0.5 * sum(losses) / 2
+    want.backward()
+    close(erc.value * 0.5, want, 1e-5)
+    same_gradients(model, got, 1e-4)
+
+
+@needs_program
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_figures_are_those_of_the_program(name, tmp_path):
+    model = made(name)
+    listed = set(_figures.ALL_NAMES) - {"proxy_route_top1", "proxy_route_topk"}  # figures that exist without noise
+    erc = couplet.hf.attach(model)
+    figures = {**erc.figures(per_layer=True), **erc.figures(per_layer=True, figures=_figures.EXPENSIVE)}
+    model.save_pretrained(tmp_path / "model")
+    for layer in inspected(tmp_path / "model", "--lambda")["layers"]:
+        pairs = {key: value for key, value in layer["figures"].items() if key in listed}
+        pairs.update(erc_clean=layer["erc"]["1"], erc_centred=layer["centred"]["erc"]["1"])
+        assert len(pairs) >= 40
+        for key, value in pairs.items():
+            assert figures[f"{key}/{layer['layer']}"] == pytest.approx(value, rel=1e-4), key
+
+
+# ---- names from public code ----
+
+NAMED = {
+    "kimi_k3": dict(
+        router="model.layers.0.block_sparse_moe.gate.weight",
+        down="model.layers.0.block_sparse_moe.routed_expert_down_proj.weight",
+        norm="model.layers.0.block_sparse_moe.routed_expert_norm.weight",
+        gates=[f"model.layers.0.block_sparse_moe.experts.{e}.w1.weight" for e in range(6)],
+    ),
+    "shensi": dict(
+        router="model.layers.0.mlp.gate.weight",
+        down="model.layers.0.mlp.routed_expert_down_proj.weight",
+        norm="model.layers.0.mlp.routed_expert_norm.weight",
+        gates=["model.layers.0.mlp.experts.gate_up_proj"],
+    ),
+    "an_unknown_one": dict(  # found by its shape
+        router="model.layers.0.mlp.gate.weight",
+        down="model.layers.0.mlp.squeeze.weight",
+        norm="model.layers.0.mlp.output_norm.weight",
+        gates=[f"model.layers.0.mlp.experts.{e}.gate_proj.weight" for e in range(6)],
+    ),
+}
+
+
+def named(model_type):
+    """Returns a model of random numbers with these names, its router rows, W_l and gates [6, 5, 4]. The norm is that of
+    the experts' combined output."""
+    names = NAMED[model_type]
+    gate = (6, 10, 4) if len(names["gates"]) == 1 else (5, 4)
+    shapes = {
+        names["router"]: (6, 8),
+        names["down"]: (4, 8),
+        names["norm"]: (4,),
+        **dict.fromkeys(names["gates"], gate),
+    }
+    model = InMemory(model_type, shapes, num_experts_per_tok=2)
+    p = dict(model.named_parameters())
+    each = [p[gate] for gate in names["gates"]]
+    W = each[0][:, :5] if len(each) == 1 else torch.stack(each)
+    return model, p[names["router"]], p[names["down"]], W
+
+
+@pytest.mark.parametrize("model_type", NAMED)
+@pytest.mark.filterwarnings("ignore:.*is not known")
+def test_loss_of_names(model_type):
+    model, R, P, W = named(model_type)
+    if model_type == "an_unknown_one":
+        with pytest.warns(UserWarning, match=r"mlp\.squeeze\.weight is taken for a projection .* by its shape"):
+            erc = couplet.hf.attach(model, noise="none")
+    else:
+        erc = couplet.hf.attach(model, noise="none")
+    erc.backward()
+    got = {name: p.grad for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    want = hinges(torch.linalg.vector_norm(torch.einsum("il,jDl->ijD", R @ P.mT, W), dim=-1), 1)
+    want.backward()
+    close(erc.value, want, 1e-5)
+    same_gradients(model, got, 1e-4)
+
+
+@needs_program
+@pytest.mark.parametrize("model_type", NAMED)
+@torch.no_grad()
+def test_report_of_names(model_type, tmp_path):
+    model, R, P, W = named(model_type)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_file({name: p.data for name, p in model.named_parameters()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(model.config))
+    layer = inspected(folder)["layers"][0]
+    M = torch.linalg.vector_norm(torch.einsum("il,jDl->ijD", (R @ P.mT).double(), W.double()), dim=-1)
+    assert layer["erc"]["1"] == pytest.approx(erc_of(M), rel=1e-5)
+    assert layer["projection"] == NAMED[model_type]["down"] and "latent_norm" not in layer
+    assert layer.get("projection_by_shape", False) == (model_type == "an_unknown_one")
+    assert ("found by its shape" in layer["note"]) == (model_type == "an_unknown_one")
