@@ -61,7 +61,7 @@ CPL_NODISCARD cpl_status cpl_inspect_cost_of(cpl_inspect_cost *cost,
 /* ---- latent.c: the rows that latent experts read ---- */
 
 /* Holds the rows V_i = W_l R_i [n,l] of a layer, or V_i = g v / sqrt(mean(v^2) + eps) with
- * v = W_l R_i if a norm follows the projection (docs/method.md 3.7). All zero means no latent
+ * v = W_l R_i if a norm follows the projection (docs/formats.md). All zero means no latent
  * experts: they read the router rows themselves. */
 typedef struct cpl_latent {
     float *W;         /* [l,d] W_l */
