@@ -53,6 +53,7 @@ class MoeLayer:
     columns: bool = False  # the rows of a gate are columns of the tensor
     width: int = 0  # A
     half: str | None = None  # the gate's part of A: "first", "second", "interleaved", or None: all of A
+    is_alone: bool = False  # the experts have no gate: their one input matrix is in its place
 
 
 @dataclass
@@ -173,6 +174,7 @@ class Fit:
         self.rows = self.group.first(router)
         self.gates = self.group.first(gate)  # the first gate, or the tensor of all gates
         self.experts = self.group.by_pattern[gate]  # by number; without {e} one entry
+        self._read_down()
         self._check_matrix(self.rows, (2,), "no matrix of router rows")
         self._check_matrix(self.gates, (2,) if gate.each else (2, 3), "no matrix")
         self.is_stacked = len(self.gates.shape) == 3
@@ -188,6 +190,28 @@ class Fit:
         self._check_other_gates()
         if not self.config.family and gate.is_pair:
             self._refuse_unknown_halves(router)
+
+    def _read_down(self) -> None:
+        """Changes pattern and shapes to those that the down projection beside the first gate shows (w2, linear_fc2). A
+        pair [2D,d] stands beside [d,D]; [D,d] beside [d,D] has no gate. OLMo-core stores a router as [n d], gates as
+        [n D,d] or [n d,D], and w2 as [n D,d]."""
+        router, gates = self.rows, self.gates
+        downs = {tensor.name: tensor.shape for tensor in self.group.tensors if len(tensor.shape) > 1}
+        places = [at for at, letter in enumerate(gates.name) if letter == "1"]
+        named = (f"{gates.name[:at]}2{gates.name[at + 1 :]}" for at in places)
+        down = next((downs[name] for name in named if name in downs), None)
+        if self.pattern.is_pair and down and down == (*gates.shape[:-2], *reversed(gates.shape[-2:])):
+            self.pattern = Pattern(self.pattern.text, "alone")
+        if len(router.shape) != 1 or len(gates.shape) < 2 or not all(router.shape + gates.shape):
+            return
+        count, rows = router.shape[0], gates.shape[-2]
+        if len(gates.shape) == 2 and not down and rows == count:
+            return  # [n D,d] or [n d,D]
+        n = gates.shape[0] if len(gates.shape) == 3 else count // (down or gates.shape)[-1]
+        if n and count % n == 0 and (len(gates.shape) == 3 or rows % n == 0):
+            self.rows = router._replace(shape=(n, count // n))
+            if len(gates.shape) == 2:
+                self.gates = gates._replace(shape=(n, rows // n, gates.shape[-1]))
 
     def _check_other_gates(self) -> None:
         """Checks that every other gate is like the first."""
@@ -382,6 +406,7 @@ class Fit:
         if self.pattern.is_pair and layer.width % 2:
             raise Fault(f"{name} holds gate and up and yet has an odd width of {layer.width}")
         layer.D = layer.width // 2 if self.pattern.is_pair else layer.width
+        layer.is_alone = self.pattern.half == "alone"
         if self.pattern.is_pair:
             layer.half = self.pattern.half if self.pattern in self.group.patterns.own else "first"
 

@@ -228,6 +228,8 @@ typedef struct cpl_layer_builder {
     const cpl_layer_names *names;
     cpl_moe_layer *layer;
     int router, gate, projection; /* numbers of the patterns, or -1 */
+    cpl_name_pattern form;        /* the gates' pattern, as the down projection shows it to be */
+    int64_t flat_n;               /* experts in each flat tensor of OLMo-core, or 0 */
     cpl_stored_matrix *all;       /* (n_all) the gates, by expert; without {e} one stack */
     int64_t n_all;                /* experts that have a gate, or 1 */
     const cpl_name_match **first; /* (n_all + 1) the first match of each expert, and the end */
@@ -251,7 +253,7 @@ static inline bool cpl_family_is_listed(const cpl_layer_builder *f)
 
 static inline const cpl_name_pattern *cpl_gate_pattern(const cpl_layer_builder *f)
 {
-    return &f->r->patterns->all[f->gate];
+    return &f->form;
 }
 
 /* Returns whether there is one tensor for each expert. */

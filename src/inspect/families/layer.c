@@ -53,6 +53,59 @@ static bool has_bias(const cpl_layer_builder *f, int pattern)
     return false;
 }
 
+/* ---- the down projection beside the first gate ---- */
+
+/* Returns the tensor whose name has a 2 in place of a 1 in the name of the first gate (w2,
+ * linear_fc2), or NULL. */
+static const cpl_stored *find_down(const cpl_layer_builder *f)
+{
+    const char *gate = f->first[0]->tensor->name;
+    for (int64_t i = 0; i < f->names->n_tensors; i++) {
+        const cpl_stored *tensor = f->names->tensors[i];
+        size_t at                = 0;
+        while (gate[at] && gate[at] == tensor->name[at]) at++;
+        if (gate[at] == '1' && tensor->name[at] == '2' &&
+            strcmp(gate + at + 1, tensor->name + at + 1) == 0 && tensor->rank > 1)
+            return tensor;
+    }
+    return NULL;
+}
+
+/* Sets the form of the gates and flat_n. A pair [2D,d] stands beside [d,D]; [D,d] beside [d,D] has
+ * no gate. OLMo-core stores a router as [n d], gates as [n D,d] or [n d,D], and w2 as [n D,d]. */
+static void read_down(cpl_layer_builder *f)
+{
+    int64_t count;
+    const cpl_stored *router = matches_of(f, f->router, &count)->tensor;
+    const cpl_stored *gate = f->first[0]->tensor, *down = find_down(f);
+    f->form = f->r->patterns->all[f->gate];
+    if (gate->rank < 2) return;
+    const int64_t rows = gate->shape[gate->rank - 2], cols = gate->shape[gate->rank - 1];
+    const int64_t last = down ? down->shape[down->rank - 1] : cols;
+    if (f->form.pair && down && last == rows && down->shape[down->rank - 2] == cols) {
+        f->form.pair = false;
+        f->form.half = CPL_HALF_ALONE;
+    }
+    if (router->rank != 1 || last < 1 || router->n_elements < last) return;
+    if (gate->rank == 2 && !down && rows == router->n_elements) return; /* [n D,d] or [n d,D] */
+    const int64_t n = gate->rank == 3 ? gate->shape[0] : router->n_elements / last;
+    if (n > 0 && router->n_elements % n == 0 && (gate->rank == 3 || rows % n == 0)) f->flat_n = n;
+}
+
+/* Returns the tensor with an axis of n experts, if it is flat. */
+static const cpl_stored *with_experts(const cpl_layer_builder *f, const cpl_stored *tensor)
+{
+    if (!f->flat_n || tensor->rank > 2) return tensor;
+    cpl_stored *whole = cpl_pool_take(f->r->pool, sizeof *whole);
+    if (!whole) return tensor;
+    *whole = *tensor;
+    memmove(whole->shape + 1, tensor->shape, (size_t)tensor->rank * sizeof *whole->shape);
+    whole->shape[0] = f->flat_n;
+    whole->shape[1] /= f->flat_n;
+    whole->rank++;
+    return whole;
+}
+
 /* ---- matrices ---- */
 
 static void add_part(cpl_matrix_parts *parts, const cpl_name_match *match)
@@ -85,6 +138,7 @@ static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix
         add_part(&parts, &matches[i]);
     }
     if (f->refused) return false;
+    if (parts.weight) parts.weight = with_experts(f, parts.weight);
     if (!parts.weight && !parts.blocks && !parts.packed) {
         CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it",
                   matches->tensor->path, matches->tensor->name);
@@ -169,7 +223,6 @@ static void refuse_untold_halves(cpl_layer_builder *f)
 static bool read_first_gate(cpl_layer_builder *f)
 {
     int64_t d = f->rows.cols; /* for a router [n,d]; packed gates have no width of their own */
-    if (!list_gates(f)) return false;
     if (!make_matrix(f, &f->all[0], &f->gates, f->first[0], matches_of_expert(f, 0), d))
         return false;
     if (!f->gates.stacked || !cpl_gate_each(f)) return true;
@@ -254,6 +307,8 @@ static void set_note(cpl_layer_builder *f)
 static void fill_figures(cpl_layer_builder *f)
 {
     cpl_moe_layer *layer = f->layer;
+    if (!list_gates(f)) return;
+    read_down(f);
     if (!read_router(f) || !read_projection(f) || !read_first_gate(f)) return;
     cpl_fit_router(f);
     if (!cpl_fit_projection(f) || !read_norm(f) || !cpl_fit_gates(f)) return;

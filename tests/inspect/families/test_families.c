@@ -285,7 +285,7 @@ TEST(slices)
  * of an expert. A gate's name may have a layout after a colon. */
 static void check_tensor_names(const char *names, const char *const *layouts)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
     char word[64];
     for (const char *at = names + strspn(names, " "); sscanf(at, "%63s", word) == 1;) {
         const char *c = word + (*word == '*');
@@ -326,10 +326,8 @@ TEST(rows_of_the_table)
         check_tensor_names(one->gate, any);
         assert_true(one->flags < 2u * CPL_FLAG_NO_CONFIG); /* the last flag */
         wanted_family = one;
-        if (i + 1 < cpl_n_families) {
-            assert_true(*one->model_types && *one->title && *one->router);
-            if (!each_case(is_of_family)) fail_msg("no case is of %s", one->title);
-        }
+        assert_true(*one->router);
+        if (*one->model_types && !each_case(is_of_family)) fail_msg("no case is of %s", one->title);
         for (int64_t k = 0; k < i; k++) {
             char word[64];
             for (const char *at = one->model_types; sscanf(at, "%63s", word) == 1;) {
