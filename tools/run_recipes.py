@@ -39,10 +39,10 @@ TRAINERS = {
             "mistral-common sentencepiece requests zstandard fastcore langdetect wandb setuptools",
         ],
     ),
-    "torchtitan": ("torchtitan_ep.py torchtitan_vendored.py", "torchtitan", ["torchtitan"]),
-    "megatron": ("megatron_core.py megatron_vendored.py", "megatron-core", ["megatron-core"]),
+    "torchtitan": ("torchtitan_ep.py torchtitan_vendored.py torchtitan_saved.py", "torchtitan", ["torchtitan"]),
+    "megatron": ("megatron_core.py megatron_vendored.py megatron_saved.py", "megatron-core", ["megatron-core"]),
     "olmo-core": (
-        "olmo_core_callback.py",
+        "olmo_core_callback.py olmo_core_saved.py",
         "ai2-olmo-core",
         ["--no-deps ai2-olmo-core", "cached_path dataclass-extensions bettermap importlib_resources requests pandas"],
     ),
@@ -92,7 +92,7 @@ def commands_of(path, python):
 
 
 def run(path, python):
-    """Returns the lines that Check printed, one for each command. Raises subprocess.SubprocessError if a command
+    """Returns the lines that the checks printed, one for each command. Raises subprocess.SubprocessError if a command
     fails."""
     said = []
     for words, variables in commands_of(path, python):
@@ -108,7 +108,9 @@ def run(path, python):
         done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=SECONDS)
         (python.parents[1] / "last.log").write_text(done.stdout + done.stderr)
         done.check_returncode()
-        said += re.findall(r"(?m)^.*gradients within.*$", done.stdout)[:1] or ["tiny.Check has said nothing"]
+        said += re.findall(r"(?m)^.*(?:gradients within|to the last bit).*$", done.stdout)[:1] or [
+            "tiny.Check has said nothing"
+        ]
     if not said or "tiny.Check has said nothing" in said:
         raise subprocess.SubprocessError(f"no check in what {path.name} printed")
     return said

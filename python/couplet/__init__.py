@@ -6,6 +6,7 @@
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
     couplet.backend()                         # which code computes the loss here
     python -m couplet.certify my_module:my_loss
+    python -m couplet.inspect FOLDER          # a checkpoint of a trainer
     python -m couplet.plot FIGURES.json --out DIR
     python -m couplet.compare RUN [RUN ...]
     python -m couplet.export lm-eval RESULTS.json

@@ -56,7 +56,8 @@ static cpl_status find_source(char **found, const cpl_origin *origin, const char
 static bool is_of_pytorch(const char *name)
 {
     return cpl_path_ends_in(name, ".bin") || cpl_path_ends_in(name, ".pt") ||
-           cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt");
+           cpl_path_ends_in(name, ".pth") || cpl_path_ends_in(name, ".ckpt") ||
+           cpl_path_ends_in(name, ".distcp");
 }
 
 /* Returns the error for a folder without the expected names, which tells the folder's content. */
@@ -85,9 +86,8 @@ static cpl_status nothing_found(const cpl_origin *origin, const char *folder, bo
                           folder, shard);
     else if (foreign)
         status = CPL_FAIL(CPL_ERR_INPUT,
-                          "%s: has weights only in PyTorch's own form (%.200s), which can run code "
-                          "when loaded: save them again as safetensors (in Python: "
-                          "model.save_pretrained(folder, safe_serialization=True))",
+                          "%s: has weights only in PyTorch's own form (%.200s): inspect them by "
+                          "python -m couplet.inspect, or save them again as safetensors",
                           folder, foreign);
     else
         status = CPL_FAIL(CPL_ERR_INPUT,
