@@ -184,7 +184,7 @@ class _Shard(NamedTuple):
                 f"{where}: {there.dtype} {_sentence(tuple(there.shape))} is in its place, but .metadata says "
                 f"{self.dtype} {_sentence(self.sizes)}"
             )
-        return there
+        return there.detach()
 
 
 class _Folder:
@@ -200,7 +200,7 @@ class _Folder:
 
     def tensors(self) -> Iterator[Stored]:
         for name, tensor in self.metadata.get("state_dict_metadata").items():
-            if isinstance(tensor, _Tensor) and isinstance(name, str):
+            if isinstance(tensor, _Tensor) and isinstance(name, str) and not OPTIMIZER.match(name):
                 yield self._tensor(name, tensor)
 
     def _fault(self, name: str, why: str) -> ValueError:
@@ -280,7 +280,7 @@ class _Saved:
 def _flat(value: Any, name: str = "") -> Iterator[Tuple[str, torch.Tensor]]:
     """Yields the tensors of nested dictionaries, by their keys with dots between them."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-        yield name, value
+        yield name, value.detach()
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -320,10 +320,12 @@ def _saved_files(folder: pathlib.Path) -> List[pathlib.Path]:
 
 
 def is_of_trainer(path: pathlib.Path) -> bool:
-    """Returns whether read() is for this path: a DCP folder, or a file of torch.save or a folder with some."""
+    """Returns whether read() is for this path: a DCP folder, or a file of torch.save or a folder with some and without
+    safetensors."""
     if not path.is_dir():
         return path.suffix in SAVED
-    return (path / ".metadata").exists() or any(path.glob("*.distcp")) or bool(_saved_files(path))
+    is_dcp = (path / ".metadata").exists() or any(path.glob("*.distcp"))
+    return is_dcp or (bool(_saved_files(path)) and not any(path.glob("*.safetensors")))
 
 
 def _tensors_of(path: pathlib.Path) -> List[Stored]:

@@ -218,7 +218,7 @@ def test_files_of_torch_save(form, tmp_path, monkeypatch):
     (tmp_path / "hf").mkdir()
     named, halves = dict(form(*weights(torch.bfloat16))), ({}, {})
     for at, (name, tensor) in enumerate(named.items()):
-        halves[at % 2][name] = tensor
+        halves[at % 2][name] = torch.nn.Parameter(tensor)
     for at, half in enumerate(halves):
         torch.save(half, tmp_path / "hf" / f"pytorch_model-{at:05}.bin")
     torch.save({"lr": 0.1}, tmp_path / "hf" / "training_args.bin")
@@ -266,7 +266,8 @@ def test_layers(tmp_path):
 
 @needs_program
 def test_other_checkpoints_and_options_are_the_program_s(tmp_path):
-    paths = as_hf(tmp_path / "hf"), save(tmp_path / "step", titan)
+    torch.save({"lr": 0.1}, as_hf(tmp_path / "hf") / "training_args.bin")
+    paths = tmp_path / "hf", save(tmp_path / "step", titan)
     done = run("inspect", *paths, "--layers", "1", COUPLET_PROGRAM=PROGRAM)
     assert done.returncode == 0 and "step.safetensors" in done.stdout and "mlp.router" not in done.stdout, done
     assert done.stdout.count("layer 1") >= 2 or done.stdout.count("\n1 ") >= 2, done.stdout
