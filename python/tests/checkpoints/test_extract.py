@@ -18,6 +18,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from conftest import ROOT, in_processes
 from couplet import _checkpoint, extract, inspect
+from couplet.models._moe_map import MoeLayer
 
 safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed: pip install safetensors")
 PROGRAM = os.environ.get("COUPLET_PROGRAM") or couplet.find_program()
@@ -257,6 +258,25 @@ def test_layouts_of_the_config(tmp_path):
     (tmp_path / "out/config.json").write_text("{}")
     with pytest.raises(ValueError, match="of another model, and would be read"):
         extract.extract(tmp_path / "hf", tmp_path / "out/out.safetensors")
+
+
+@pytest.mark.skipif(not hasattr(MoeLayer, "projection"), reason="couplet inspect does not measure latent experts")
+def test_latent_experts(tmp_path):
+    """The projection W_l [l, d] of Megatron-Core is taken under its name; gates are [D, l]."""
+    router, gates, up, down = weights()
+    width = 7
+    latent = torch.randn(L, width, D_MODEL)
+    named = {
+        **dict(megatron(router, gates[..., :width], up[..., :width], down[:, :, :width])),
+        "decoder.layers.mlp.fc1_latent_proj.weight": latent,
+    }
+    dcp.save(named, checkpoint_id=tmp_path / "step")
+    found, _ = extract.extract(tmp_path / "step", tmp_path / "out.safetensors")
+    there = safetensors.load_file(tmp_path / "out.safetensors")
+    assert len(there) == L * (N + 2) and len(found.layers) == L
+    for l, layer in enumerate(found.layers):
+        assert layer.projection and torch.equal(there[layer.projection], latent[l])
+        assert torch.equal(there[f"{layer.prefix}mlp.experts.2.gate_proj.weight"], gates[l, 2, :, :width])
 
 
 def test_layers(tmp_path):

@@ -95,7 +95,7 @@ static void read_down(cpl_layer_builder *f)
 /* Returns the tensor with an axis of n experts, if it is flat. */
 static const cpl_stored *with_experts(const cpl_layer_builder *f, const cpl_stored *tensor)
 {
-    if (!f->flat_n || tensor->rank > 2) return tensor;
+    if (!f->flat_n || tensor->rank > 2 || tensor->n_slices > 1) return tensor;
     cpl_stored *whole = cpl_pool_take(f->r->pool, sizeof *whole);
     if (!whole) return tensor;
     *whole = *tensor;
@@ -138,7 +138,8 @@ static bool make_matrix(cpl_layer_builder *f, cpl_stored_matrix *out, cpl_matrix
         add_part(&parts, &matches[i]);
     }
     if (f->refused) return false;
-    if (parts.weight) parts.weight = with_experts(f, parts.weight);
+    if (parts.weight && (matches->pattern == f->router || matches->pattern == f->gate))
+        parts.weight = with_experts(f, parts.weight);
     if (!parts.weight && !parts.blocks && !parts.packed) {
         CPL_FAULT(f, "%s: there is %s, but not the weights that belong to it",
                   matches->tensor->path, matches->tensor->name);

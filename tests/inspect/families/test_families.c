@@ -279,6 +279,22 @@ TEST(slices)
     cpl_moe_map_free(&map);
 }
 
+/* A flat router in slices is no matrix, and stays one fault. */
+TEST(flat_slices)
+{
+    cpl_moe_map map;
+    list.count = 0;
+    moe_add(&list, "blocks.0.feed_forward_moe.experts.mlp.w1", "BF16", "120,32");
+    for (int s = 0; s < 2; s++) {
+        moe_add(&list, "blocks.0.feed_forward_moe.router.weight", "BF16", "192");
+        list.all[list.count - 1].slice    = s;
+        list.all[list.count - 1].n_slices = 2;
+    }
+    assert_ok(moe_map_of(&map, &list, "{}", false));
+    assert_non_null(strstr(map.layers[0].fault, "slices in 2 files"));
+    cpl_moe_map_free(&map);
+}
+
 /* ---- the table, time, memory ---- */
 
 /* Checks names of tensors: words between dots, with a * before the first or one {e} for the number
