@@ -20,6 +20,7 @@ from torch import Tensor
 from ._import import CannotJudge
 from ._kind import Case, Fault, Has, Kind, Outputs, only, right, usual_defaults
 from .kinds import KINDS
+from .kinds.balance import pick
 
 UNIT = {torch.float64: 2.0**-24, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-9}
 TOLERANCE = {torch.float64: 2e-5, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 8e-3}
@@ -73,7 +74,7 @@ SCALES: Dict[str, Callable[[Case], Any]] = {
 def outputs(kind: Kind, x: Case, has: Has = right, gradients: bool = True) -> Outputs:
     """Returns the loss, or the outputs of a rule, and "d_NAME" of every input that has a gradient. With
     x.tokens_of_layers [L,T,d] the gradients are those of router weights, d_logits^T tokens. Layer l belongs to router
-    x.router_of[l]. The gradient of a router that is not trained is 0."""
+    x.router_of[l]. The gradient of a router that is not trained is 0. With x.moved the outputs keep their graph."""
     names = [name for name in kind.gradients if getattr(x, name) is not None] if gradients else []
     leaves = {name: getattr(x, name).detach().requires_grad_() for name in names}
     with torch.set_grad_enabled(gradients):
@@ -83,10 +84,11 @@ def outputs(kind: Kind, x: Case, has: Has = right, gradients: bool = True) -> Ou
     if names and scalar is None:
         scalar = sum((out[name] * getattr(x, f"d_{name}")).sum() for name in kind.outputs)
     grads: Sequence[Optional[Tensor]] = [None] * len(names)
+    keeps_graph = x.moved is not None
     if names and scalar.requires_grad:
-        grads = torch.autograd.grad(scalar, list(leaves.values()), allow_unused=True)
+        grads = torch.autograd.grad(scalar, list(leaves.values()), allow_unused=True, create_graph=keeps_graph)
     given = {f"d_{name}": torch.zeros_like(leaves[name]) if g is None else g for name, g in zip(names, grads)}
-    out = {name: value.detach() for name, value in {**out, **given}.items()}
+    out = {name: value if keeps_graph else value.detach() for name, value in {**out, **given}.items()}
     return of_routers(x, out) if x.tokens_of_layers is not None and gradients else out
 
 
@@ -197,7 +199,7 @@ class Held:
                 found.append(Figure(name, size(want), size(got), distance_of(self.x, got, want), bound))
         off = [one for one in found if not one.distance <= one.bound]
         is_near = all(one.distance <= NEAR * max(abs(one.expected), self.sizes[one.name]) for one in off)
-        if not is_tight and (fault is None or off and is_near):
+        if not is_tight and (fault is None or off and (is_near or self.has_ties)):
             self._allow_rounding(found, expected, fault, value)
         return found
 
@@ -205,12 +207,38 @@ class Held:
         """Adds the allowance for rounding and ties to the bounds."""
         dtype = torch.bfloat16 if self.is_coarse else torch.float32
         narrow = self.outputs(self.dump.x.to(dtype).but(memo={}, tolerance=self.x.tolerance), fault, value)
-        turned = [self.outputs(self.x.but(turned=one), fault, value) for one in (1, -1)]
         for one in found:
-            tied = sum(distance_of(self.x, other[one.name], want[one.name]) for other in turned)
             rounding = SPARE[self.format] * distance_of(self.x, narrow[one.name], want[one.name])
-            one.bound += (rounding if math.isfinite(rounding) else 0.0) + tied  # a narrow format may overflow
-            one.tied = tied
+            one.bound += rounding if math.isfinite(rounding) else 0.0  # a narrow format may overflow
+            if not one.distance <= one.bound and math.isfinite(one.distance):
+                turned = [self.outputs(x, fault, value) for x in self.turned(one.name, want, fault, value)]
+                one.tied = sum(distance_of(self.x, other[one.name], want[one.name]) for other in turned)
+                one.bound += one.tied
+
+    def turned(self, name: str, want: Outputs, fault: Optional[Fault], value: Any) -> List[Case]:
+        """Returns the inputs with the choice among tied experts that moves this output furthest towards the given one,
+        or with the two treatments of hinges that tie. Outputs are linear in the choice: no other choice moves this
+        output further in this direction."""
+        if self.kind.name == "erc":
+            return [self.x.but(turned=one) for one in (1, -1)]
+        if not self.has_ties:
+            return []
+        moved = torch.zeros_like(self.x.logits, requires_grad=True)
+        made = self.outputs(self.x.but(moved=moved), fault, value)[name]
+        towards = (made * (self.dump.got[name].double() - want[name])).sum()
+        if not towards.requires_grad:
+            return []
+        (by_choice,) = torch.autograd.grad(towards, moved, allow_unused=True)
+        return [] if by_choice is None else [self.x.but(preferred=by_choice, memo={})]
+
+    @functools.cached_property
+    def has_ties(self) -> bool:
+        """Returns whether tied experts can be chosen in more than one way."""
+        if self.x.logits is None or not self.x.top_k or self.x.indices is not None:
+            return False
+        order = torch.arange(self.x.logits.shape[-1])
+        first, last = (pick(self.x.but(preferred=one), self.x.logits, int(self.x.top_k)) for one in (-order, order))
+        return not torch.equal(first, last)
 
     def fits(self, fault: Optional[Fault] = None, value: Any = None) -> bool:
         """Returns whether all outputs are within their bounds. Ties are no evidence of a fault: any order is right."""
@@ -228,8 +256,8 @@ class Held:
 
     def choices(self) -> Iterator[Case]:
         """Yields the inputs with the usual choices among tied experts: the last ones, and those of torch.topk."""
-        yield from (self.x.but(turned=turned) for turned in (1, -1))
-        if self.x.logits is not None and self.x.top_k and self.x.indices is None:
+        if self.has_ties:
+            yield self.x.but(preferred=torch.arange(self.x.logits.shape[-1]), memo={})
             for z in (self.dump.x.logits, self.dump.x.logits.to(self.format)):
                 for scores in (z, self.kind.scores(z)):
                     yield self.x.but(indices=scores.topk(int(self.x.top_k)).indices, memo={})
@@ -386,7 +414,8 @@ def judge(kind: Kind, dumps: Sequence[Dump]) -> Verdict:
     if not wrong:
         return Verdict(kind, "right", [], others, figures, rounding=within(held, figures), held=held)
     only_ties = all(one.x.twins for one in wrong)
-    found = [] if only_ties else single_faults(kind, held) or ([] if others else last_faults(kind, held))
+    found = [] if only_ties else clear_faults(kind, held) or single_faults(kind, held)
+    found = found or ([] if others or only_ties else last_faults(kind, held))
     if others or found:
         return Verdict(kind, "other" if others else "fault", found, others, figures=figures)
     return Verdict(kind, "unknown", figures=figures, first={one.dump.name: one.first_number() for one in wrong})

@@ -1,5 +1,6 @@
 """couplet.certify: kinds, their faults, and the verdicts on right and wrong implementations."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -441,14 +442,32 @@ def test_ties_are_broken_in_any_usual_way():
     assert judge(kind, [Dump("ties", x, outputs(kind, x.but(indices=indices)))]).state == "unknown"
 
 
-@pytest.mark.parametrize("change", (lambda d: 0 * d, lambda d: -d, lambda d: 3 * d, lambda d: d.roll(1, -1)))
-def test_wrong_gradients_where_all_experts_tie(change):
+@pytest.mark.parametrize("seed", (503, 516, 0, 1))
+def test_no_choice_among_tied_experts_is_wrong(seed):
+    """Logits in bf16 are cast to float32. For some tokens the first of tied experts is chosen, for some the last: the
+    switches cancel in the loss of all-last choices. Numbers that no choice gives are still wrong."""
+    kind, g = KINDS["load-balancing-olmoe"], generator(seed)
+    x = Case(logits=torch.randn(1, 128, 16, generator=g).bfloat16().float(), top_k=4)
+    by_chance = x.logits + 1e-4 * torch.rand(x.logits.shape, generator=g)
+    got, other = (outputs(kind, x.but(indices=one.topk(4).indices)) for one in (x.logits, by_chance))
+    assert judge(kind, [Dump("topk", x, got)]).state == "right"
+    with contextlib.suppress(certify.CannotJudge):  # where the choice changes much of the gradient
+        assert judge(kind, [Dump("chance", x, other)]).state == "right"
+    for factor in (1.02, 1.003):
+        assert keys(judge(kind, [Dump("one", x, {name: factor * value for name, value in got.items()})])) == ["factor"]
+
+
+def test_wrong_gradients_where_all_experts_tie():
+    """Some are those of another choice among tied experts and are not judged. Of 3 d or -d there is no choice."""
     kind, x = KINDS["load-balancing-olmoe"], Case(logits=torch.zeros(1, 64, 8), top_k=2, coefficient=1.0)
     got = outputs(kind, x)
+    d = got["d_logits"]
     assert judge(kind, [Dump("zero", x, got)]).state == "right"
-    for d_logits in (change(got["d_logits"]), torch.randn(1, 64, 8, generator=generator(0)) * 1e-3):
+    for other in (0 * d, d.roll(1, -1), torch.randn(1, 64, 8, generator=generator(0)) * 1e-3):
         with pytest.raises(certify.CannotJudge, match="cannot be told: experts tie"):
-            judge(kind, [Dump("zero", x, {**got, "d_logits": d_logits})])
+            judge(kind, [Dump("zero", x, {**got, "d_logits": other})])
+    for other in (-d, 3 * d):
+        assert judge(kind, [Dump("zero", x, {**got, "d_logits": other})]).exit_code == 1
 
 
 def test_64_experts_and_8192_tokens_take_less_than_5_seconds():

@@ -22,11 +22,13 @@ Routed = Tuple[Tensor, Tensor, Tensor]  # p, chosen, m
 
 def pick(x: Case, scores: Tensor, K: int) -> Tensor:
     """Returns 1 at the K largest of `scores` [...,n], and 0 elsewhere. Of tied experts the first are chosen, with
-    x.turned the last. Scores tie if they are equal when rounded to x.tolerance, a share of the largest score."""
+    x.preferred [...,n] those where it is largest. Scores then tie if they are equal when rounded to x.tolerance, a share
+    of the largest score."""
     step = (x.tolerance or 0.0) * (float(scores.abs().max()) or 1.0)
-    if x.turned and step > 0:
-        last, n = (scores / step).round().flip(-1), scores.shape[-1]
-        chosen = n - 1 - last.argsort(dim=-1, descending=True, stable=True)[..., :K]
+    if x.preferred is not None and step > 0:
+        order = x.preferred.expand_as(scores).argsort(dim=-1, descending=True, stable=True)
+        ranks = (scores / step).round().gather(-1, order).argsort(dim=-1, descending=True, stable=True)
+        chosen = order.gather(-1, ranks[..., :K])
     else:
         chosen = scores.argsort(dim=-1, descending=True, stable=True)[..., :K]
     return torch.zeros_like(scores).scatter(-1, chosen, 1.0)
@@ -38,12 +40,14 @@ def places(x: Case, has: Has) -> int:
 
 
 def chosen_of(x: Case, has: Has) -> Tensor:
-    """Returns 1 where a token goes, [L,T,n]: to the given experts, or without them to the largest scores."""
+    """Returns 1 where a token goes, [L,T,n]: to the given experts, or without them to the largest scores. x.moved, zeros,
+    is added, so that the derivative by it is that by the choice."""
     K = places(x, has)
     if x.indices is not None and not has("k_is_n"):
         chosen = torch.zeros_like(x.logits).scatter(-1, x.indices[..., :K], 1.0)
     else:
-        chosen = x.once(("chosen", K, x.turned), lambda: pick(x, x.logits.detach(), K))
+        chosen = x.once(("chosen", K), lambda: pick(x, x.logits.detach(), K))
+    chosen = chosen if x.moved is None else chosen + x.moved
     return chosen * x.kept if has("dropped_left_out") and x.kept is not None else chosen
 
 
