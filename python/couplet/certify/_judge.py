@@ -114,7 +114,8 @@ def distance_of(x: Case, a: Tensor, b: Tensor) -> float:
 @dataclass(frozen=True)
 class Dump:
     """The inputs and outputs of an implementation. An output that is absent is not compared. `noise` is the distance by
-    output that other errors than rounding may cause. `dtype` is the coarsest format in the computation."""
+    output that other errors than rounding may cause. `dtype` is the coarsest format in the computation, without it that
+    of the inputs. An output that is coarser may also have the rounding of one last step."""
 
     name: str
     x: Case
@@ -124,8 +125,14 @@ class Dump:
 
     @property
     def format(self) -> torch.dtype:
-        kinds = [value.dtype for _, value in (*self.x.tensors(), *self.got.items()) if value.dtype in UNIT]
+        kinds = [value.dtype for _, value in self.x.tensors() if value.dtype in UNIT]
         return self.dtype or max(kinds, key=lambda one: UNIT[one], default=torch.float32)
+
+    @property
+    def last_steps(self) -> Dict[str, float]:
+        """Returns the relative error of the last step of each output that is coarser than the inputs."""
+        coarser = {name: one.dtype for name, one in self.got.items() if UNIT.get(one.dtype, 0.0) > UNIT[self.format]}
+        return {name: torch.finfo(dtype).eps / 2 for name, dtype in coarser.items()}
 
 
 @dataclass
@@ -194,6 +201,7 @@ class Held:
             if name in self.dump.got:
                 got, tolerance = self.dump.got[name], TOLERANCE[self.format]
                 share = tolerance if self.kind.gradients else 4 * UNIT[self.format]  # a bias has no products
+                share += self.dump.last_steps.get(name, 0.0)
                 floor = self.dump.noise.get(name, 0.0) if is_tight else self.floors[name]
                 bound = share * float(want.norm()) + floor
                 found.append(Figure(name, size(want), size(got), distance_of(self.x, got, want), bound))
@@ -322,9 +330,13 @@ def is_right(kind: Kind, dumps: Sequence[Dump]) -> bool:
 
 
 def factor_of(held: Sequence[Held]) -> float:
-    """Returns the factor that may multiply loss and gradients, or 0."""
+    """Returns the factor that may multiply loss and gradients, or 0. Of a loss that is rounded it is that of gradients."""
     one = next((one for one in held if not one.x.twins and one.sizes.get("loss")), None)
-    return float(one.dump.got["loss"] / one.right["loss"]) if one and "loss" in one.dump.got else 0.0
+    if one is None or "loss" not in one.dump.got:
+        return 0.0
+    name = next((name for name in one.dump.got if name not in one.dump.last_steps and one.sizes[name]), "loss")
+    got, want = one.dump.got[name].double(), one.right[name]
+    return float((got * want).sum() / want.square().sum())
 
 
 def is_bf16(held: Sequence[Held], fault: Fault) -> bool:
@@ -439,10 +451,11 @@ def right_kinds(judge_as: Callable[[str], Verdict]) -> List[Verdict]:
 
 
 def within(held: Sequence[Held], figures: Dict[str, List[Figure]]) -> str:
-    """Returns in words the rounding within which dumps are right, if a format has 16 bits. Raises CannotJudge if
+    """Returns in words the rounding within which dumps are right, if a format or an output has 16 bits. Raises CannotJudge if
     rounding may explain the errors, but they are a large part of an output."""
     if not any(one.is_coarse for one in held):
-        return ""
+        rounded = {f"{name} to {str(d.dump.got[name].dtype)[6:]}": 0 for d in held for name in d.dump.last_steps}
+        return f"within the rounding of {', '.join(rounded)}" if rounded else ""
     coarsest = max((one.format for one in held), key=lambda one: UNIT[one])
     off = {"nothing lies off": 0.0}
     for one in held:

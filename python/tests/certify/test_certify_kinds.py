@@ -1,6 +1,7 @@
 """couplet.certify: kinds, their faults, and the verdicts on right and wrong implementations."""
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -330,6 +331,28 @@ def test_a_softmax_in_bf16_has_a_name_on_any_inputs(seed):
     of_bf16 = table.function("megablocks.load_balancing_loss_of_bf16")
     expect_faults(of_bf16, "load-balancing-olmoe", ["softmax_in_bf16"], seed=seed)
     expect_faults(mixtral_in_bf16, "load-balancing-mixtral", ["softmax_in_bf16"], seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_loss_that_is_not_cast_back(seed):
+    """Gradients arrive in the format of the inputs, and are compared in it whatever the loss is."""
+
+    def mixtral(gate_logits, num_experts, top_k, like=torch.float64):
+        p = torch.cat(gate_logits).softmax(-1, dtype=like)
+        f = torch.nn.functional.one_hot(p.topk(top_k).indices, num_experts).sum(1).to(p.dtype).mean(0)
+        return num_experts * (f * p.mean(0)).sum()
+
+    kind, of_bf16 = "load-balancing-mixtral", functools.partial(mixtral, like=torch.bfloat16)
+    for dtype in (None, torch.float32):
+        expect_faults(of_bf16, kind, ["softmax_in_bf16"], seed=seed, dtype=dtype)
+    expect_faults(
+        lambda logits: (logits.bfloat16().logsumexp(-1) ** 2).mean(), "z-loss", ["softmax_in_bf16"], seed=seed
+    )
+    times = lambda gate_logits, num_experts, top_k: (1.003 * mixtral(gate_logits, num_experts, top_k)).bfloat16()
+    expect_faults(times, kind, ["factor"], seed=seed)
+    once = lambda gate_logits, num_experts, top_k: mixtral(gate_logits, num_experts, top_k).bfloat16()
+    verdict = certify.certify(once, kind, seed=seed)
+    assert certify.sentence(verdict) == f"right as {kind} within the rounding of loss to bfloat16"
 
 
 @pytest.mark.parametrize("seed", range(4))
