@@ -29,6 +29,7 @@ from ._import import CannotJudge, raised
 from ._judge import TOLERANCE, UNIT, Dump, Held, Verdict, is_right, judge, outputs, right_kinds, single_faults
 from ._kind import FAULTS, Case, Fault, Kind, Outputs
 from ._model_parts import Coefficient, Named, Passes, Setting, State, no_optimizer, routers_of
+from ._report import fault_sentences
 from .kinds import kind_of
 
 NOT_LINEAR = (
@@ -329,22 +330,25 @@ class Recorded:
         one = kind_of(kind)
         dumps = self.dumps(one)
         if all(float(value.norm()) <= dump.noise[name] for dump in dumps for name, value in dump.got.items()):
-            return Verdict(one, "fault", [(one.fault(key), None) for key in ("coefficient_unused", "zero")])
-        verdict = judge(one, dumps)
-        if verdict.state == "unknown":
-            lines, is_open = self.by_router(one, dumps)
-            verdict.notes = [*lines, *self.notes_on(one, dumps, is_open)]
+            verdict = Verdict(one, "fault", [(one.fault(key), None) for key in ("coefficient_unused", "zero")])
+        else:
+            verdict = judge(one, dumps)
+        if verdict.state in ("fault", "unknown"):
+            lines, is_open = self.by_router(one, dumps, fault_sentences(verdict))
+            causes = self.notes_on(one, dumps, is_open) if verdict.state == "unknown" else []
+            verdict.notes = [*lines, *causes]
         return verdict
 
-    def by_router(self, kind: Kind, dumps: List[Dump]) -> Tuple[List[str], bool]:
-        """Returns a sentence for each of several routers alone: right, its fault, or the first number that differs.
-        Returns too whether a router, or the only one, is wrong without a known fault."""
+    def by_router(self, kind: Kind, dumps: List[Dump], known: List[str]) -> Tuple[List[str], bool]:
+        """Returns a sentence for each of several routers alone: right, its fault, or the first number that differs. A
+        router that is not right has the `known` faults of the whole step, if there are any. Returns too whether a
+        router, or the only one, is wrong without a known fault."""
         found, is_open = [], False
         for name in self.x.routers:
             held = [Held(kind, replace(dump, got={f"d_{name}": dump.got[f"d_{name}"]})) for dump in dumps]
             wrong = [one for one in held if not one.fits()]
             right = next(filter(None, (one.by_ties() for one in held)), "right")
-            faults = [fault.sentence for fault in faults_of_one(kind, held)] if wrong else [right]
+            faults = known or [fault.sentence for fault in faults_of_one(kind, held)] if wrong else [right]
             found.append(f"{name}: {' | '.join(faults) or wrong[0].first_number()}")
             is_open = is_open or not faults
         return found if len(found) > 1 else [], is_open

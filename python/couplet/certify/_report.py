@@ -22,13 +22,13 @@ def names(verdict: Verdict) -> str:
 
 
 def sentence(verdict: Verdict) -> str:
-    """Returns the verdict in one line, and for a step that no fault explains a line for each note."""
+    """Returns the verdict in one line, and for a step that is wrong a line for each note."""
     kind, mask = verdict.kind.name, f"; {verdict.mask}" if verdict.mask else ""
     if verdict.state == "right":
         within = f" {verdict.rounding}" if verdict.rounding else ""
         also = f"; these inputs do not tell it from {names(verdict)}" if verdict.others else ""
         return f"right as {kind}{within}{mask}{also}"
-    found = fault_sentences(verdict)
+    found, notes = fault_sentences(verdict), [f"  {note}" for note in verdict.notes]
     if verdict.state == "other":
         if any(fault.key in PLUMBING and fault.key in SCALES for fault, _ in verdict.faults):
             found = [f"it is {names(verdict)}", *found]
@@ -36,12 +36,12 @@ def sentence(verdict: Verdict) -> str:
         return f"right as {names(verdict)}, not {kind}" + (f": as {kind}, {' | '.join(found)}" if found else "") + mask
     if verdict.state == "fault":
         apart = "; these inputs do not tell apart" if len(found) > 1 else ""
-        return f"wrong as {kind}{apart}: {' | '.join(found)}{mask}"
+        return "\n".join([f"wrong as {kind}{apart}: {' | '.join(found)}{mask}", *notes])
     good = [name for name in verdict.figures if name not in verdict.first]
     where = f"right on {', '.join(good)}; " if good else ""
     first = "; ".join(f"on {name} {what}" for name, what in list(verdict.first.items())[:3])
     unlisted = f"not right as {kind}, in a way that is not listed: {where}{first}{mask}"
-    return "\n".join([unlisted, *(f"  {note}" for note in verdict.notes)])
+    return "\n".join([unlisted, *notes])
 
 
 def remedies(verdict: Verdict) -> List[str]:

@@ -440,6 +440,15 @@ def test_each_router_has_a_line(part, line):
     assert said[1:] == [f"  layers.0.gate.weight: {line}", *right]
 
 
+def test_each_router_has_a_line_beside_a_fault():
+    """The loss of the last layer alone is the fault of the step. That layer's router is right."""
+    model = Model("last_layer")
+    said = certify.sentence(recorded(model, step_of(model, batches()))).split("\n")
+    wrong = [f"  layers.{k}.gate.weight: only the last layer has a loss" for k in range(LAYERS - 1)]
+    assert said[0] == "wrong as load-balancing-switch: only the last layer has a loss"
+    assert said[1:] == [*wrong, f"  layers.{LAYERS - 1}.gate.weight: right"]
+
+
 def test_a_loss_of_zero_routers_is_wrong():
     """The gradients are twice those of another choice among tied experts."""
     model = with_zero_routers("added_twice")
