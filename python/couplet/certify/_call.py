@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -197,7 +198,8 @@ class Callee:
         return out
 
     def form(self, x: Case, padding: bool) -> str:
-        """Returns the first form with valid outputs. A mask is bools, or 0 and 1 where the callable refuses bools."""
+        """Returns the first form with valid outputs. A mask is bools, or 0 and 1 where the callable refuses bools. The
+        form "stack" may give a loss a meaning that its author did not intend. It is named if it helps, and not used."""
         reasons = []
         mask_types = (torch.bool, torch.long) if self.mask else (torch.bool,)
         for mask_type, form in [(one, form) for one in mask_types for form in self.forms()]:
@@ -207,7 +209,15 @@ class Callee:
                 return form
             except CannotJudge as error:
                 reasons.append(error)
-        raise reasons[-1] if "tuple" in str(reasons[0]).splitlines()[0] else reasons[0]
+        reason = reasons[-1] if "tuple" in str(reasons[0]).splitlines()[0] else reasons[0]
+        if self.logits or "stack" in self.forms() or "logits" not in self.names:
+            raise reason
+        with contextlib.suppress(CannotJudge):
+            self.call(self.copied(x)[0], "stack", padding)
+            why, _, trace = str(reason).partition("\n")
+            how = "it takes one tensor [L,T,n]: give --logits stack, in Python logits='stack'"
+            reason = CannotJudge(f"{why}; {how}" + (f"\n{trace}" if trace else ""))
+        raise reason
 
     def copied(self, x: Case) -> Tuple[Case, Dict[str, Tensor]]:
         """Returns a copy of the inputs, and the inputs of the copy that have a gradient."""

@@ -519,6 +519,20 @@ def test_why_no_form_of_the_logits_serves():
             certify.certify(loss, "load-balancing-olmoe")
 
 
+def test_a_loss_that_takes_one_tensor_of_three_dimensions():
+    """Switch's z-loss in Transformers takes [groups, tokens, experts]. The refusal names the setting that helps."""
+
+    def z_loss(router_logits):
+        groups, tokens, _ = router_logits.shape
+        return router_logits.logsumexp(-1).square().sum() / (groups * tokens)
+
+    with pytest.raises(certify.CannotJudge) as refusal:
+        certify.certify(z_loss, "z-loss")
+    first, *trace = str(refusal.value).splitlines()
+    assert "3, got 2); it takes one tensor [L,T,n]: give --logits stack, in Python logits='stack'" in first and trace
+    assert certify.certify(z_loss, "z-loss", logits="stack").state == "right"
+
+
 def test_all_layers_in_a_dict():
     def loss(router_logits, top_k, coefficient):
         return {"loss": sum(others.one_layer(z, top_k) for z in router_logits) / len(router_logits) * coefficient}
