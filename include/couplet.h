@@ -104,7 +104,8 @@ typedef struct cpl_erc {
 
     /* ---- the loss ---- */
     cpl_erc_activation activation; /* default CPL_ERC_GATE */
-    double alpha;                  /* >= 0, default 1; the paper's range is [0,1] */
+    double alpha;                  /* >= 0, default 1. Give 0.1 to 1: at 0 the loss is a sum of
+                                      off-diagonal norms, which R = 0 minimises */
     double weight;                 /* factor of the loss in the gradients, default 1. If the loss
                                       is a mean over L layers: its coefficient / L */
 

@@ -18,6 +18,23 @@ static const double peak_seconds = 0.3; /* duration of the measurement of the ma
 
 /* ---- checks of the settings ---- */
 
+/* Warns of an alpha outside of 0.1 to 1 (docs/method.md 3.5), also where only the warm-up has it. */
+static void warn_of_alpha(const cpl_erc_settings *erc, const cpl_log *log)
+{
+    const bool rises   = erc->warmup_steps > 0 && erc->alpha_start < erc->alpha;
+    const double least = rises ? erc->alpha_start : erc->alpha;
+    if (least < 0.1)
+        cpl_log_warn(log,
+                     "%s %g is below 0.1: at alpha 0 the loss is a sum of off-diagonal norms, "
+                     "which R = 0 minimises; give 0.1 to 1",
+                     rises ? "erc.alpha_start" : "erc.alpha", least);
+    if (erc->alpha > 1)
+        cpl_log_warn(log,
+                     "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
+                     "MoE (paper, appendix)",
+                     erc->alpha);
+}
+
 static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
 {
     const bool all  = strcmp(erc->layers, "all") == 0;
@@ -29,11 +46,7 @@ static void announce_coupling(const cpl_erc_settings *erc, const cpl_log *log)
     cpl_log_info(log, "coupling loss: weight %g, alpha %g, %s over layers%s%s; proxies with %s",
                  erc->weight, erc->alpha, erc->reduce == CPL_ERC_MEAN ? "mean" : "sum",
                  all ? "" : " ", all ? "" : erc->layers, noise);
-    if (erc->alpha > 1)
-        cpl_log_warn(log,
-                     "erc.alpha %g is above 1: the loss degenerates towards a vanilla "
-                     "MoE (paper, appendix)",
-                     erc->alpha);
+    warn_of_alpha(erc, log);
 }
 
 static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)

@@ -172,6 +172,34 @@ TEST(bf16_matrices)
     erc_for_all_cases(bf16_case);
 }
 
+/* At alpha 0 the loss is a sum of norms off the diagonal. The derivative along a row is the row's
+ * part of the loss, so that each step shortens the row (docs/method.md 3.3). */
+static void alpha_0_of_a_case(const erc_case *c)
+{
+    if (c->activation != CPL_ERC_GATE) return;
+    trainer t   = trainer_of(c);
+    cpl_erc erc = erc_of(&t, 0);
+    double loss = 0;
+    erc.alpha   = 0;
+    erc.weight  = 1;
+    assert_ok(cpl_erc_run(&erc));
+    for (int64_t i = 0; i < c->n; i++) {
+        double own = 0, along = 0;
+        for (int64_t j = 0; j < c->n; j++)
+            if (j != i) own += 2 * (double)t.M[i * c->n + j] / (double)(c->n * c->n);
+        for (int64_t k = 0; k < c->d; k++)
+            along += (double)c->R[i * c->d + k] * (double)t.dR[i * c->d + k];
+        assert_near(along, own, 1e-5 * own);
+        loss += own;
+    }
+    assert_near(erc.loss, loss, 1e-6 * loss);
+}
+
+TEST(alpha_0_shortens_every_row)
+{
+    erc_for_all_cases(alpha_0_of_a_case);
+}
+
 /* Each output may be left out, and the other outputs stay the same. */
 TEST(outputs_are_optional)
 {

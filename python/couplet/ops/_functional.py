@@ -119,14 +119,16 @@ def check_noise(noise: Any) -> None:
 
 
 def warn_of_alpha(alpha: Any) -> None:
-    """Warns the caller of this package. `couplet.hf` warns when it attaches."""
-    if torch.compiler.is_compiling() or not alpha > 1:
+    """Warns the caller of this package of an alpha outside of 0.1 to 1. `couplet.hf` warns when it attaches."""
+    if torch.compiler.is_compiling() or not (0 <= alpha < 0.1 or alpha > 1):
         return
     if _package_of(sys._getframe(2)) != "couplet":
-        warnings.warn(
-            f"couplet: alpha {float(alpha):g} is above 1: the loss degenerates towards none",
-            stacklevel=_level_of_caller(),
+        why = (
+            "above 1: the loss degenerates towards none"
+            if alpha > 1
+            else "below 0.1: at alpha 0 the loss is a sum of off-diagonal norms, which R = 0 minimises; give 0.1 to 1"
         )
+        warnings.warn(f"couplet: alpha {float(alpha):g} is {why}", stacklevel=_level_of_caller())
 
 
 def compute_name(compute: Any) -> str:
@@ -312,7 +314,7 @@ def erc_loss(
             d is then l. Noise and its bound are of R, and the gradient reaches router, down and experts.
         latent_norm, latent_eps: the weight g [l] of a norm on v = W_l x, and its eps: the experts read
             g v / sqrt(mean(v^2) + eps). A norm on the experts' output is none of M.
-        alpha: >= 0; the paper's range is [0, 1]. Above 1 there is a warning.
+        alpha: >= 0; the paper's range is [0, 1]. Below 0.1 (the loss shrinks the router) and above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
         activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output", or "gate_up",
             the outputs of gate and up projection together.

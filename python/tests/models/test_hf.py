@@ -443,10 +443,11 @@ def test_what_it_says_of_itself():
     )
 
 
-def test_alpha_above_one_is_warned_of_once():
+@pytest.mark.parametrize("alpha, why", ((1.5, "alpha 1.5 is above 1"), (0.05, "alpha 0.05 is below 0.1")))
+def test_alpha_is_warned_of_once(alpha, why):
     model = tiny()
-    with pytest.warns(UserWarning, match="alpha 1.5 is above 1") as warned:
-        couplet.hf.attach(model, alpha=1.5).loss()
+    with pytest.warns(UserWarning, match=why) as warned:
+        couplet.hf.attach(model, alpha=alpha).loss()
     assert [w.filename for w in warned] == [__file__]
 
 

@@ -64,17 +64,21 @@ def test_rows_that_overlap(dtype):
     close(torch.autograd.grad(got, numbers)[0], wanted, 1e-6)
 
 
-# ---- alpha above 1 ----
+# ---- alpha outside of 0.1 to 1 ----
 
 
-def test_alpha_above_one_is_warned_of():
+@pytest.mark.parametrize(
+    "alpha, why", ((1.5, "alpha 1.5 is above 1"), (0.09, "alpha 0.09 is below 0.1: at"), (0, "0.1"))
+)
+def test_alpha_is_warned_of(alpha, why):
     m = model(grad=False)
-    with pytest.warns(UserWarning, match="alpha 1.5 is above 1") as warned:
-        couplet.erc_loss(m["router"], m["w_gate"], alpha=1.5)
+    with pytest.warns(UserWarning, match=why) as warned:
+        couplet.erc_loss(m["router"], m["w_gate"], alpha=alpha)
     assert [w.filename for w in warned] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        couplet.erc_loss(m["router"], m["w_gate"], alpha=1.0)
+        for alpha in (0.1, 1.0):
+            couplet.erc_loss(m["router"], m["w_gate"], alpha=alpha)
 
 
 # ---- bad input: sentences, never a crash ----

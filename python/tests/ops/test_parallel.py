@@ -107,7 +107,7 @@ def golden(rank, group, path):
         *leaves, group=group, local_w_up=w_up, local_w_down=w_down, **settings
     )
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # A warning is given for alpha above 1.
+        warnings.simplefilter("ignore")  # A warning is given for alpha outside of 0.1 to 1.
         test_golden.take(path, patch)
         for case in (case for case in test_golden.CASES if case["n"] % 2 == 0):
             here = slice(rank * case["n"] // 2, (rank + 1) * case["n"] // 2)

@@ -135,6 +135,15 @@ def check_shown_before(folder):
         said = good("train", folder / "c.yaml", "--out", folder / "warned", *words).splitlines()
         return [line for line in said if line.startswith("warning: ") and "steps took" not in line]
 
+    for name, value, *others in (
+        ("erc.alpha", "0"),
+        ("erc.alpha", "0.09", "erc.alpha_start=0"),
+        ("erc.alpha_start", "0.05", "erc.warmup_steps=2"),
+    ):
+        (line,) = warnings("--dry-run", *sets(f"{name}={value}", *others))
+        check(f" {name} {value} is below 0.1: at alpha 0 the loss is a sum of" in line, f"a small alpha: {line}")
+    for quiet in (("erc.alpha=0.1",), ("erc.alpha=0", "erc.weight=0"), ("erc.alpha_start=0",)):
+        check(not warnings("--dry-run", *sets(*quiet)), f"a warning of {quiet}")
     settings = sets("erc.alpha=2", "model.n_shared_experts=1")
     before = warnings("--dry-run", *settings)
     check(len(before) == 2 and before == warnings(*settings), f"--dry-run warns of {before}")
