@@ -13,13 +13,11 @@ from . import _library as lib
 from ._job import ACTIVATIONS, Experts, Job, Phases, Result
 from ._plain import zeros
 
-SUPPORTED = ACTIVATIONS[:5]  # activations of the C library
-
 
 def fits(job: Job) -> bool:
     """Returns whether the library is found and supports the job: f32 or bf16 on the CPU, contiguous rows, f32
     gradients."""
-    if lib.found() is None or job.router.device.type != "cpu" or job.split or job.activation not in SUPPORTED:
+    if lib.found() is None or job.router.device.type != "cpu" or job.split:
         return False
     dtypes = {job.router.dtype, *(x.dtype for x in job.matrices)}
     gradients = [x for x in (job.d_gate, job.d_up, job.d_down) if x is not None]
