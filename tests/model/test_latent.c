@@ -1,12 +1,13 @@
 /* test_latent.c - latent experts: cpl_coupling and the rows of couplet.h against the plain loops of
- * model/erc/reference.h, which take the rows V, and the chain rule in double around them. */
+ * model/erc/reference.h, which take the rows V, and the chain rule in double around them; and
+ * against the values of PyTorch in float64 (tests/golden/latent). */
 #include "model/couplet_case.h"
 #include "model/erc/reference.h"
 #include "model/erc_run.h"
 
 static const double TOLERANCE = 2e-5;
 
-enum { N = 7, WIDTH = 12, LATENT = 5, EXPERT = 4 };
+enum { N = 5, WIDTH = 7, LATENT = 4, EXPERT = 3 }; /* as in tests/golden/latent */
 
 /* Inputs, and the expected results in double. Gates are [N,EXPERT,LATENT]. */
 typedef struct latent_case {
@@ -143,6 +144,51 @@ static latent_case latent_of(int activation, bool centred, bool norm, double alp
     return c;
 }
 
+/* Returns the tensor NAME.KEY of tests/golden/latent, or NULL if there is none. */
+static double *golden_tensor(const cpl_safetensors *file, const char *name, const char *key,
+                             int64_t count)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s.%s", name, key);
+    const float *from = erc_read(file, path, count);
+    double *x         = from ? new_doubles(count) : NULL;
+    for (int64_t i = 0; from && i < count; i++) x[i] = (double)from[i];
+    return x;
+}
+
+/* Returns a case of tests/golden/latent. */
+static latent_case golden_latent(int activation, bool centred, bool norm)
+{
+    static const char *const words[]  = {"gate", "up", "silu", "swiglu", "output", "gate_up"};
+    static const char *const inputs[] = {"Wg", "Wp", "Wo"}, *const grads[] = {"dWg", "dWp", "dWo"};
+    latent_case c = {.centred = centred};
+    char name[32];
+    cpl_safetensors *file;
+    snprintf(name, sizeof name, "%s%s%s", words[activation], norm ? "-norm" : "",
+             centred ? "-centred" : "");
+    assert_ok(cpl_safetensors_open(&file, golden_path("latent/reference.safetensors")));
+    c.rows.R             = golden_tensor(file, name, "R", N * WIDTH);
+    c.rows.delta         = golden_tensor(file, name, "delta", N * WIDTH);
+    c.rows.alpha         = *golden_tensor(file, name, "alpha", 1);
+    c.experts.activation = activation;
+    c.W                  = golden_tensor(file, name, "latent", LATENT * WIDTH);
+    c.g                  = golden_tensor(file, name, "latent_norm", LATENT);
+    c.eps                = norm ? *golden_tensor(file, name, "latent_eps", 1) : 0;
+    c.M                  = golden_tensor(file, name, "M", N * N);
+    c.dR                 = golden_tensor(file, name, "dR", N * WIDTH);
+    c.dW                 = golden_tensor(file, name, "dlatent", LATENT * WIDTH);
+    c.dg                 = golden_tensor(file, name, "dlatent_norm", LATENT);
+    c.loss               = *golden_tensor(file, name, "loss", 1);
+    for (int k = 0; k < 3; k++) {
+        c.experts.w[k] = golden_tensor(file, name, inputs[k], N * EXPERT * LATENT);
+        c.dw[k]        = golden_tensor(file, name, grads[k], N * EXPERT * LATENT);
+    }
+    c.R = c.rows.R;
+    cpl_safetensors_close(file);
+    assert_true((c.g != NULL) == norm);
+    return c;
+}
+
 static float *floats_or_null(const double *x, int64_t count)
 {
     return x ? erc_floats(x, count) : NULL;
@@ -233,9 +279,11 @@ TEST(every_activation)
 {
     for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++)
         for (int centred = 0; centred < 2; centred++) {
-            latent_case c = latent_of(activation, centred == 1, false, 0.9);
-            assert_true(c.loss > 0);
+            latent_case c     = latent_of(activation, centred == 1, false, 0.9);
+            latent_case known = golden_latent(activation, centred == 1, false);
+            assert_true(c.loss > 0 && known.loss > 0);
             check_coupling(&c);
+            check_coupling(&known);
             release_all(state);
         }
 }
@@ -302,19 +350,26 @@ static void check_door(const latent_case *c, const door *o, double loss)
         if (c->experts.w[k]) assert_like("dw", o->t.grad[k], c->dw[k], N * EXPERT * LATENT);
 }
 
+static void one_call(const latent_case *c)
+{
+    door o = door_of(c);
+    assert_ok(cpl_erc_latent_rows(&o.latent));
+    o.t             = trainer_of(&o.rows);
+    cpl_erc erc     = erc_of(&o.t, 0);
+    erc.router_grad = o.dV;
+    assert_ok(cpl_erc_run(&erc));
+    assert_ok(cpl_erc_latent_gradients(&o.latent));
+    check_door(c, &o, erc.loss);
+}
+
 TEST(one_call_around_the_rows)
 {
     for (int activation = CPL_ERC_GATE; activation <= CPL_ERC_GATE_UP; activation++)
         for (int norm = 0; norm < 2; norm++) {
-            latent_case c = latent_of(activation, false, norm == 1, 0.9);
-            door o        = door_of(&c);
-            assert_ok(cpl_erc_latent_rows(&o.latent));
-            o.t             = trainer_of(&o.rows);
-            cpl_erc erc     = erc_of(&o.t, 0);
-            erc.router_grad = o.dV;
-            assert_ok(cpl_erc_run(&erc));
-            assert_ok(cpl_erc_latent_gradients(&o.latent));
-            check_door(&c, &o, erc.loss);
+            const latent_case c     = latent_of(activation, false, norm == 1, 0.9);
+            const latent_case known = golden_latent(activation, false, norm == 1);
+            one_call(&c);
+            one_call(&known);
             release_all(state);
         }
 }
