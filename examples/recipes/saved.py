@@ -1,9 +1,11 @@
 """Code that the recipes *_saved.py share: check, which compares a checkpoint that a trainer has saved with the weights of
 the model in memory."""
 
+import atexit
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ def check(source, layers):
     """Checks that couplet.extract takes the numbers of `layers` out of the folder `source`: [(router [n,d], gates
     [n,D,d])], whole in the first process. With the program couplet, the figures of couplet.inspect must be those of the
     same weights as a Hugging Face folder."""
+    atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)  # here, since processes that write shards import this
     dist.barrier()
     if dist.get_rank() == 0:
         found, _ = extract(source, FOLDER / "gates.safetensors")
