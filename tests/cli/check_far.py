@@ -32,6 +32,7 @@ SAMPLE = {
 MORE = {
     "no-erc": ["erc.weight=0", "balance.weight=0", "log.every=2"],
     "output": ["erc.activation=output", "erc.gradient=router", "erc.noise=none", "train.router_lr=0.5"],
+    "gate-up": ["erc.activation=gate_up", "compute.dtype=bf16"],
     "up": ["erc.activation=up", "erc.gradient=experts", "erc.layers=1", "compute.dtype=bf16"],
     "sigmoid-global": ["model.router=sigmoid", "balance.scope=global", "train.micro_batch=2"],
     "aoe-global": ["model.router=aoe", "balance.scope=global", "model.aoe_rank=3", "train.micro_batch=2"],

@@ -19,7 +19,7 @@ VARIANTS = {
         "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true balance.weight=0 balance.bias_rate=0.01"
     ).split(),
     "shared": ["model.n_shared_experts=2", "erc.alpha=0.5"],
-    "latent": ["model.latent_dim=6", "model.n_shared_experts=1", "erc.activation=gate_up", "erc.proxy=centred"],
+    "latent": ["model.latent_dim=6", "model.n_shared_experts=1", "erc.proxy=centred"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
