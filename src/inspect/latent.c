@@ -1,29 +1,15 @@
 /* latent.c - see internal.h */
-#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "inspect/internal.h"
+#include "model/latent.h"
 #include "tensor/product.h"
-
-/* Divides every row by its root mean square, whose square gets eps, and multiplies by g. */
-static void normalise(cpl_matrix V, const float *g, double eps)
-{
-    for (int64_t i = 0; i < V.rows; i++) {
-        float *v       = V.at + i * V.cols;
-        double squares = 0;
-        for (int64_t k = 0; k < V.cols; k++) squares += (double)v[k] * (double)v[k];
-        const double factor = 1 / sqrt(squares / (double)V.cols + eps);
-        for (int64_t k = 0; k < V.cols; k++) v[k] = (float)((double)(g[k] * v[k]) * factor);
-    }
-}
 
 cpl_status cpl_latent_rows(cpl_matrix V, const cpl_latent *latent, cpl_matrix X)
 {
     const cpl_matrix W = {latent->W, V.cols, X.cols};
-    CPL_TRY(cpl_product_matrices(V, CPL_AS_IS, X, CPL_TRANSPOSED, W, 1));
-    if (latent->g) normalise(V, latent->g, latent->eps);
-    return CPL_OK;
+    return cpl_latent_project(V, X, W, latent->g, latent->eps, 1);
 }
 
 static cpl_status take_memory(cpl_latent *latent, const cpl_moe_layer *at, bool centred)

@@ -215,11 +215,7 @@ static void set_figures(cpl_coupling_figures *to, const work *w, const float *M,
     if (!w->latent.V) return;
     cpl_cpu_on_host()->coupling_figures(&of_V, M, eps, V, NULL, w->norm32, w->spectral, top_k,
                                         scratch);
-    for (int i = 0; i < CPL_N_FIGURES; i++) {
-        const cpl_figure_row *row = &cpl_figure_rows[i];
-        if (row->needs_M || row->needs_spectral)
-            memcpy((char *)to + row->offset, (char *)&of_V + row->offset, sizeof(double));
-    }
+    cpl_figures_take_read(to, &of_V);
 }
 
 /* Centres R in place, so it comes after all other figures of the layer. M [n,n] is the matrix of

@@ -19,6 +19,15 @@ const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES] = {
 #undef CPL_FIGURE
 };
 
+void cpl_figures_take_read(cpl_coupling_figures *figures, const cpl_coupling_figures *read)
+{
+    for (int i = 0; i < CPL_N_FIGURES; i++) {
+        const cpl_figure_row *row = &cpl_figure_rows[i];
+        if (row->needs_M || row->needs_spectral)
+            memcpy((char *)figures + row->offset, (const char *)read + row->offset, sizeof(double));
+    }
+}
+
 const char *cpl_figure_old_name(const char *name)
 {
     for (int i = 0; i < CPL_N_FIGURES; i++)

@@ -70,6 +70,11 @@ enum {
 
 extern const cpl_figure_row cpl_figure_rows[CPL_N_FIGURES];
 
+/* Replaces the figures of `figures` that need M or the gates' largest singular values by those of
+ * `read`. With latent experts `figures` are those of the router rows, and `read` those of the rows
+ * that the experts read. */
+void cpl_figures_take_read(cpl_coupling_figures *figures, const cpl_coupling_figures *read);
+
 /* Returns the key of the figure `name` in files before schema 2, or NULL if it was not renamed. */
 const char *cpl_figure_old_name(const char *name);
 

@@ -285,11 +285,7 @@ static void compute_figures(cpl_coupling_figures *out, cpl_step *step, const cpl
     get_figures(out, step, model, of, of->R, of->rows, of->delta);
     if (!latent) return;
     get_figures(&read, step, model, of, V, V_rows, cpl_tensor_none());
-    for (int i = 0; i < CPL_N_FIGURES; i++) {
-        const cpl_figure_row *row = &cpl_figure_rows[i];
-        if (row->needs_M || row->needs_spectral)
-            memcpy((char *)out + row->offset, (char *)&read + row->offset, sizeof(double));
-    }
+    cpl_figures_take_read(out, &read);
 }
 
 /* Computes the figures of the centred rows without noise. */
