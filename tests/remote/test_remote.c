@@ -118,24 +118,31 @@ TEST(changed_file)
     cpl_remote_close(remote);
 }
 
+/* Serves a file of `size` bytes, zeros after "begin", and opens it. */
+static cpl_remote *open_long(cpl_source **source, uint64_t size)
+{
+    const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
+    char url[128];
+    cpl_remote *remote;
+    write_string(path, "begin");
+    assert_int_equal(truncate(path, (off_t)size), 0);
+    snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
+    assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
+    assert_ok(cpl_origin_open(cpl_remote_origin(remote), source, url));
+    return remote;
+}
+
 /* Layers that are left out are in the plan and never read. If they fill the buffer, pieces that are
  * read are fetched all the same. A small range that would still fit, after a longer one that does
  * not, is fetched too. */
 TEST(what_nobody_reads)
 {
     enum { N = 45, LAST = (N + 1) * PIECE };
-    const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
-    char url[128];
-    cpl_remote *remote;
     cpl_source *source;
+    cpl_remote *remote = open_long(&source, (uint64_t)LAST + 8);
     cpl_origin_plan plan;
     cpl_source_pieces all = {0};
     unsigned char bytes[8], zeros[8] = {0};
-    write_string(path, "begin");
-    assert_int_equal(truncate(path, (off_t)LAST + 8), 0);
-    snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
-    assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
-    assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, url));
     for (uint64_t i = 0; i < N; i++)
         assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
     assert_ok(cpl_source_pieces_add(&all, source, LAST, 8));
@@ -169,18 +176,11 @@ static void *read_later(void *ctx)
  * fetched one at a time. */
 TEST(memory_of_a_full_buffer)
 {
-    const char *folder = scratch_folder(), *path = in_folder(folder, "x.gguf");
-    char url[128];
-    cpl_remote *remote;
     cpl_source *source;
+    cpl_remote *remote = open_long(&source, (uint64_t)(LATER + N_LATER) * PIECE);
     cpl_origin_plan plan;
     cpl_source_pieces all   = {0};
     reader readers[N_LATER] = {0};
-    write_string(path, "begin");
-    assert_int_equal(truncate(path, (off_t)(LATER + N_LATER) * PIECE), 0);
-    snprintf(url, sizeof url, "%s/x.gguf", server_start(folder));
-    assert_ok(cpl_remote_open(&remote, url, NULL, NULL));
-    assert_ok(cpl_origin_open(cpl_remote_origin(remote), &source, url));
     for (uint64_t i = 0; i < LATER + N_LATER; i++)
         assert_ok(cpl_source_pieces_add(&all, source, i * PIECE, PIECE));
     assert_ok(cpl_origin_plan_set(cpl_remote_origin(remote), &plan, &all));

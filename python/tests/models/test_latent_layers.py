@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.distributed.tensor
 from conftest import HAS_FULLY_SHARD, all_close, close, in_processes, needs_fully_shard, same_gradients
 from couplet.ops import _native
+from test_attach import KINDS
 from torch import nn
 
 n, d, l, D = 6, 10, 4, 8
@@ -58,15 +59,6 @@ NAMES = ("router.weight", "w1", "latent.weight", "latent_norm")
 
 def attached(model, norm=True, **more):
     return couplet.attach(model, entries_of(model, norm), seed=2, latent_eps=EPS if norm else None, **more)
-
-
-KINDS = {
-    "stacked": {},
-    "fused": dict(gate_half="second"),
-    "list": {},
-    "flat": {},
-    "transposed": dict(gate_half="interleaved", transposed=True),
-}
 
 
 def by_hand(model, kind="stacked", norm=True, step=0, **more):
