@@ -6,13 +6,15 @@ Figures are computed again from metrics.jsonl."""
 import gzip
 import json
 import math
+import os
 import re
 import shutil
+import signal
 import statistics
 import sys
 
 from inputs import files_of, metrics, page_data, read_json
-from program import bad, check, equal, finish, good, in_json, near, says, scratch_folder
+from program import COUPLET, bad, capture, check, equal, finish, good, in_json, near, says, scratch_folder
 from train_case import copy_of, go_back, train, write_corpus
 
 
@@ -208,6 +210,16 @@ def check_bad(work, vanilla):
     check(not (vanilla[0] / "x").exists(), "something was written into a run")
 
 
+def check_interrupted(work, vanilla):
+    """Sends the signal of Ctrl-C while Python starts, from the module that Python imports before any other."""
+    (work / "site").mkdir()
+    signalled = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (work / "site" / "sitecustomize.py").write_text(signalled)
+    done = capture([COUPLET, "compare", vanilla[0]], env=os.environ | {"PYTHONPATH": str(work / "site")})
+    equal((done.returncode, done.stdout), (128 + signal.SIGINT, ""), f"Ctrl-C while Python starts: {done.stderr}")
+    check("Traceback" not in done.stderr, f"Ctrl-C while Python starts: {done.stderr}")
+
+
 def check_documents(work, vanilla, coupled):
     """Scores held-out documents once for each run, and compares pairs by the scores."""
     files = [folder / "documents.json" for folder in vanilla + coupled]
@@ -294,6 +306,7 @@ def main():
         check_precision(work, vanilla)
         check_damage(work, vanilla)
         check_bad(work, vanilla)
+        check_interrupted(work, vanilla)
         check(before == [files_of(folder) for folder in vanilla + coupled], "a run has changed")
         check_documents(work, vanilla, coupled)
         check_closer(vanilla, coupled)

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 from typing import NoReturn, Optional
 
@@ -132,13 +133,16 @@ def start_system_python(words: "list[str]") -> None:
     that the user did not name. Returns if it cannot."""
     if NAME == "couplet" and not os.environ.get("COUPLET_PYTHON"):
         os.environ["COUPLET_PYTHON"] = SYSTEM_PYTHON
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until main() of the new interpreter
         with contextlib.suppress(OSError):
             os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-m", "couplet.compare", *words])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def main(words: "Optional[list[str]]" = None) -> int:
     words = sys.argv[1:] if words is None else words
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the program blocks it while Python starts
         given = arguments(words)
         check(given)
         try:

@@ -1,7 +1,10 @@
 /* cmd_compare.c - couplet compare: starts couplet.compare of the Python package that lies beside
- * the program. It runs in this process, so that streams, signals and the exit code are its own. */
+ * the program. It runs in this process, so that streams, signals and the exit code are its own. The
+ * signal of Ctrl-C waits until couplet.compare has begun: Python's start would end with a traceback
+ * and exit code 1. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +55,19 @@ static cpl_status run(const cpl_arguments *args)
     memcpy(words + FIRST, args->given + 1, (n - 1) * sizeof *words);
     words[n + FIRST - 1] = NULL;
     fflush(stdout);
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &before);
     execvp(python, (char *const *)words);
+    const int reason = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
     cpl_free(words);
     return CPL_FAIL(CPL_ERR_INPUT,
                     "compare needs Python 3.10 or newer with numpy, and %.200s cannot be started: "
                     "%s: apt-get install python3 python3-numpy, or name an interpreter with the "
                     "variable COUPLET_PYTHON",
-                    python, strerror(errno));
+                    python, strerror(reason));
 }
 
 static const cpl_flag flags[] = {
