@@ -22,10 +22,11 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 OUTPUTS = {"loss", "weights", "bias_after", "scores"}
 GIVEN = {"d_weights", "d_scores"}  # gradients for the outputs of a rule
 WHOLE = {"top_k", "micro_batches", "sequences", "num_experts"}
-NUMBERS = {*WHOLE, "coefficient", "scale", "rate", "alpha", "weight"}
+NUMBERS = {*WHOLE, "coefficient", "scale", "rate", "alpha", "weight", "latent_eps"}
 # A function without a parameter for such an input leaves it to its caller.
 OPTIONAL = ("mask", "micro_batches", "sequences", "kept")
-NAMES = {"R": "router", "W_g": "w_gate", "dR": "d_router", "dW_g": "d_w_gate"}  # names in files of the coupling loss
+# Names in files of the coupling loss.
+NAMES = {"R": "router", "W_g": "w_gate", "W_l": "down", "dR": "d_router", "dW_g": "d_w_gate", "dW_l": "d_down"}
 LIMIT = 1e-5
 
 
@@ -109,7 +110,7 @@ def excuse(function, path):
     if missing:
         return f"the function has no parameter {' or '.join(missing)}"
     return (
-        "experts tie, and either may be chosen" if ".ties." in path.name and not path.name.startswith("erc.") else None
+        "experts tie, and either may be chosen" if ".ties." in path.name and not path.name.startswith("erc") else None
     )
 
 

@@ -43,7 +43,7 @@ def _reference(kind: Kind) -> Callable[[Case], Any]:
             shape = list(x.logits.shape)
             raise ValueError(f"{kind.name}: logits are {shape}, must be [L,T,n]; of one layer, logits[None]")
         out = kind.reference(x, right)
-        return out["loss"] if kind.name == "erc" else out
+        return out["loss"] if kind.is_coupling else out
 
     return reference
 

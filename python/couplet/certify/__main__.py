@@ -70,13 +70,14 @@ def _settings(args: argparse.Namespace) -> Dict[str, Any]:
     return {**given, "fixed": fixed, "dtype": getattr(torch, args.dtype) if args.dtype else None}
 
 
-def _is_coupling(function: Callable[..., Any]) -> bool:
-    """Returns whether the callable's arguments have the names of a coupling loss."""
+def _coupling(function: Callable[..., Any]) -> Optional[str]:
+    """Returns the kind of coupling loss that has the names of the callable's arguments, or None."""
     try:
-        names = set(_names.read(named(signature_of(function)), KINDS["erc"].inputs))
+        names = set(_names.read(named(signature_of(function)), KINDS["erc-latent"].inputs))
     except (TypeError, ValueError):
-        return False
-    return "router" in names and bool({"w_gate", "w_up", "w_gate_up"} & names)
+        return None
+    is_coupling = "router" in names and {"w_gate", "w_up", "w_gate_up"} & names
+    return ("erc-latent" if "down" in names else "erc") if is_coupling else None
 
 
 def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
@@ -91,7 +92,7 @@ def _verdicts_on(name: str, args: argparse.Namespace) -> List[Verdict]:
         judge_as = lambda one: judge(kind_of(one), [of_kind(dump, kind_of(one))])
     else:
         settings, function = _settings(args), load(name)
-        kind = "erc" if _is_coupling(function) else None
+        kind = _coupling(function)
         judge_as = lambda one: certify(function, one, **settings)
     kind = args.loss or kind
     verdicts = [judge_as(kind)] if kind else right_kinds(judge_as)

@@ -87,7 +87,8 @@ class Callee:
         elif unknown:
             self._refuse(self._why_unread(unknown[0]))
         self.fixed = {name: self._checked(name, value) for name, value in (fixed or {}).items()}
-        for name in sorted({*kind.needs, *kind.asks}):
+        has_norm = {"latent_norm"} & set(self.names)
+        for name in sorted({*kind.needs, *kind.asks, *(["latent_eps"] if has_norm else [])}):
             if not {name, *IMPLIED.get(name, ())} & {*self.names, *self.fixed}:
                 how = f"say which it has inside, as --set {name}=VALUE" if name in NUMBERS else ""
                 self._refuse(f"it takes no {name}", how)
@@ -189,10 +190,11 @@ class Callee:
         if self.kind.outputs != ("loss",):
             return rule(self.kind, given, x)
         out = {"loss": loss_in(given)}
-        for name in FOUND if isinstance(given, dict) and self.kind.name == "erc" else ():
+        for name in FOUND if isinstance(given, dict) and self.kind.is_coupling else ():
             if given.get(name) is not None:
                 shape = x.router.shape if name == "delta" else (len(x.router), len(x.router))
-                if not is_plain(given[name]) or given[name].shape != shape:
+                is_after = name == "delta" and x.down is not None and given[name].shape == (len(x.router), len(x.down))
+                if not is_plain(given[name]) or given[name].shape != shape and not is_after:
                     raise CannotJudge(f"it returns as {name} {in_words(given[name])}, must be a tensor {list(shape)}")
                 out[name] = given[name]
         return out
@@ -258,14 +260,14 @@ class Callee:
             x = x if x.counts is None else x.but(counts=x.counts.sum(0, keepdim=True))
         got = self.once(x, form, padding)
         if "delta" in got:
-            x = x.but(delta=got.pop("delta"))
+            x = x.but(delta=got.pop("delta"), is_drawn=True)
         else:
             again = self.once(x, form, padding)
             for key, value in got.items():
                 if float((value.double() - again[key].double()).norm()) > AGAIN * float(value.double().norm()):
                     raise CannotJudge(
                         "it gives other numbers when it is called with the same inputs again: it depends on hidden state "
-                        "or on random numbers" + (", which it must return as delta" if self.kind.name == "erc" else "")
+                        "or on random numbers" + (", which it must return as delta" if self.kind.is_coupling else "")
                     )
         return Dump(name, x.but(**{key: value.cpu() for key, value in x.tensors()}), got)
 

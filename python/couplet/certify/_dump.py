@@ -22,21 +22,23 @@ from ._kind import Case, Kind
 from .kinds import KINDS
 
 VERSION = 1
+COUPLING = tuple(name for name, kind in KINDS.items() if kind.is_coupling)
 WHOLE = ("top_k", "micro_batches", "sequences", "num_experts")
-NUMBERS = (*WHOLE, "coefficient", "scale", "rate", "alpha", "layers")
+NUMBERS = (*WHOLE, "coefficient", "scale", "rate", "alpha", "layers", "latent_eps")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 NOT_FLOATS = ("mask", "kept", "indices", "counts")
 LIKE = {"bias_after": "bias", "weights": "logits", "scores": "d_scores"}  # outputs of rules: shaped as these inputs
 GIVEN = ("d_weights", "d_scores")  # inputs: the incoming gradients of the outputs of a rule
 # In a dump file, the tensors of the coupling loss have the paper's names.
-PAPER = {"R": "router", "W_g": "w_gate", "W_p": "w_up", "weight": "coefficient"}
-PAPER.update({"dR": "d_router", "dW_g": "d_w_gate", "dW_p": "d_w_up"})
+PAPER = {"R": "router", "W_g": "w_gate", "W_p": "w_up", "W_l": "down", "weight": "coefficient"}
+PAPER.update({"dR": "d_router", "dW_g": "d_w_gate", "dW_p": "d_w_up", "dW_l": "d_down"})
 AXES = {
     **{"logits": "LTn", "mask": "T", "indices": "LTK", "kept": "LTn", "counts": "An", "bias": "n", "router": "Lnd"},
     **{"outputs": "TKh", "tokens": "Td", "W_down": "nrd", "d_scores": "Tn"},
 }
 GATE_AXES = {"logits": "Tn", "bias": "n", "d_weights": "Tn"}
 ERC_AXES = {"router": "nd", "w_gate": "nDd", "w_up": "nDd", "delta": "nd", "M": "nn"}
+LATENT_AXES = {"down": "ld", "latent_norm": "l", **ERC_AXES, "w_gate": "nDl", "w_up": "nDl"}
 
 
 def number(name: str, value: Any) -> Union[int, float]:
@@ -52,8 +54,8 @@ def number(name: str, value: Any) -> Union[int, float]:
         raise CannotJudge(f"{name} is {number:g}" + (", must be a whole number from 1" if name in WHOLE else ""))
     if name == "coefficient" and number == 0:
         raise CannotJudge("coefficient is 0, with which every loss is 0")
-    if name == "alpha" and number < 0 or name == "layers" and number <= 0:
-        raise CannotJudge(f"{name} is {number:g}, must be {'0 or more' if name == 'alpha' else 'more than 0'}")
+    if name in ("alpha", "latent_eps") and number < 0 or name == "layers" and number <= 0:
+        raise CannotJudge(f"{name} is {number:g}, must be {'more than 0' if name == 'layers' else '0 or more'}")
     return int(number) if name in WHOLE else number
 
 
@@ -106,7 +108,8 @@ def check(name: str, value: Tensor) -> None:
 def check_sizes(values: Dict[str, Any], got: Dict[str, Tensor]) -> None:
     """Raises CannotJudge if shapes do not agree."""
     sizes: Dict[str, Tuple[int, str]] = {}
-    all_axes = ERC_AXES if "w_gate" in values else GATE_AXES if "d_weights" in values else AXES
+    of_coupling = LATENT_AXES if "down" in values else ERC_AXES
+    all_axes = of_coupling if "w_gate" in values else GATE_AXES if "d_weights" in values else AXES
     for name, axes in all_axes.items():
         value = values.get(name, got.get(name))
         if value is None:
@@ -148,11 +151,12 @@ def read(path: Union[str, pathlib.Path]) -> Tuple[Dump, Optional[str]]:
     """Returns the dump and the kind that it names. Raises CannotJudge if it is damaged, too new, or not a dump."""
     path = pathlib.Path(path)
     tensors, metadata = tensors_in(path)
-    kind = metadata.get("kind") or ("erc" if {"R", "W_g"} & set(tensors) else None)
-    if kind == "erc":
+    of_coupling = "erc-latent" if "W_l" in tensors else "erc"
+    kind = metadata.get("kind") or (of_coupling if {"R", "W_g"} & set(tensors) else None)
+    if kind in COUPLING:
         tensors = {PAPER.get(name, name): value for name, value in tensors.items() if name != "eps"}
     known = {name for one in KINDS.values() for name in one.inputs} | set(GIVEN)
-    results = {name for one in KINDS.values() for name in one.outputs} | ({"M"} if kind == "erc" else set())
+    results = {name for one in KINDS.values() for name in one.outputs} | ({"M"} if kind in COUPLING else set())
     values: Dict[str, Any] = {}
     got: Dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -185,6 +189,8 @@ def arranged(name: str, values: Dict[str, Any], got: Dict[str, Tensor]) -> Dump:
             raise CannotJudge(f"the dump has d_{key}, but no {key}: add {key}")
         if key in NUMBERS:
             raise CannotJudge(f"leave d_{key} out of the dump: {key} is a number, whose gradient is not checked")
+    if "latent_norm" in values and "latent_eps" not in values:
+        raise CannotJudge("it has latent_norm, but no latent_eps: add the number that the norm adds to the mean square")
     check_sizes(values, got)
     return Dump(name, Case(**values), got)
 

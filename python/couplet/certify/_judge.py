@@ -227,7 +227,7 @@ class Held:
         """Returns the inputs with the choice among tied experts that moves this output furthest towards the given one,
         or with the two treatments of hinges that tie. Outputs are linear in the choice: no other choice moves this
         output further in this direction."""
-        if self.kind.name == "erc":
+        if self.kind.is_coupling:
             return [self.x.but(turned=one) for one in (1, -1)]
         if not self.has_ties:
             return []
@@ -256,7 +256,7 @@ class Held:
 
     def by_ties(self) -> str:
         """Returns why an output cannot be told because experts tie, or "". For hinges that tie any gradient is right."""
-        figures = [one for one in self.figures() if self.kind.name != "erc"]
+        figures = [] if self.kind.is_coupling else self.figures()
         one = next((one for one in figures if one.is_by_ties), None)
         if one is None or any(self.is_chosen_by(x, figures) for x in self.choices()):
             return ""

@@ -95,7 +95,12 @@ class Kind:
     @property
     def is_layered(self) -> bool:
         """Returns whether logits are [L,T,n] or routers [L,n,d]."""
-        return self.outputs == ("loss",) and self.name != "erc"
+        return self.outputs == ("loss",) and not self.is_coupling
+
+    @property
+    def is_coupling(self) -> bool:
+        """Returns whether the loss is one of router and gates, with one layer and the outputs M and delta."""
+        return "w_gate" in self.needs
 
     def fault(self, key: str) -> Fault:
         return next(one for one in self.faults if one.key == key)
@@ -124,6 +129,7 @@ ABOUT = {row["kind"]: row for row in table("kinds.tsv")}
 VALUES = {
     ("deepseek", "epsilon"): (1e-20, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0),
     ("gate", "epsilon"): (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0),
+    ("latent", "down_gradient_summed"): (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256),
     ("pairs", "epsilon"): (1e-4, 1e-3, 1e-2, 0.1, 1.0),
 }
 

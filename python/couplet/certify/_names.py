@@ -30,6 +30,10 @@ NAMES = {
     "scale": "scale routed_scaling_factor route_scale",
     "tokens": "tokens x hidden_states",
     "W_down": "W_down w_down down W_g_down",
+    "down": "down P W_l w_latent latent_proj latent_down fc1_latent_proj routed_expert_down_proj w_latent_down down_proj "
+    "projection",
+    "latent_norm": "latent_norm latent_norm_weight norm norm_weight gain g",
+    "latent_eps": "latent_eps eps norm_eps rms_norm_eps epsilon",
     "w_gate": "w_gate W_g Wg gate gates gate_proj expert_gate_weights",
     "w_up": "w_up W_p Wp up up_proj",
     "w_gate_up": "w_gate_up gate_up gate_up_proj",

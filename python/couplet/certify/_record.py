@@ -322,10 +322,10 @@ class Recorded:
     # ---- the verdict ----
 
     def verdict(self, kind: str) -> Verdict:
-        if kind == "erc":
+        if kind_of(kind).is_coupling:
             raise CannotJudge(
                 "the coupling loss depends on weights alone and needs no step: give its function to certify(), "
-                'kind "erc"'
+                f'kind "{kind}"'
             )
         one = kind_of(kind)
         dumps = self.dumps(one)

@@ -164,3 +164,89 @@ FAULTS = {
     "delta_left_out": _of(lambda r, w, e, a, c: mean_hinge(norms(DeltaLeftOut.apply(r, e), w), a, c)),
     "factor": _of(lambda *t: right(*t) * 3),
 }
+
+
+# ---- latent experts ----
+
+
+def project(r, down, latent_norm=None, latent_eps=0.0):
+    """Returns the input of latent experts [n, l] for rows r [n, d]."""
+    v = r @ down.mT
+    return v if latent_norm is None else latent_norm * v * torch.rsqrt(v.square().mean(-1, keepdim=True) + latent_eps)
+
+
+def of_latent(router, w_gate, down, delta, alpha, weight, **norm):
+    return mean_hinge(norms(project(router * delta, down, **norm), w_gate), alpha, weight)
+
+
+def latent(router, w_gate, down, delta, alpha, weight):
+    return of_latent(router, w_gate, down, delta, alpha, weight)
+
+
+def latent_with_norm(router, w_gate, down, delta, alpha, weight, latent_norm, latent_eps):
+    return of_latent(router, w_gate, down, delta, alpha, weight, latent_norm=latent_norm, latent_eps=latent_eps)
+
+
+def latent_with_its_own_noise(router, w_gate, fc1_latent_proj, alpha, weight):
+    delta = _noise_of(router.detach())
+    return {"loss": latent(router, w_gate, fc1_latent_proj, delta, alpha, weight), "delta": delta}
+
+
+def our_latent(router, gate_up_proj, P, delta, alpha, weight, norm, eps):
+    given = {"delta": delta, "alpha": alpha, "weight": weight, "down": P, "latent_norm": norm, "latent_eps": eps}
+    return couplet.erc_loss(router, gate_up_proj, gate_half="first", **given)
+
+
+LATENT_RIGHT = (latent, latent_with_norm, latent_with_its_own_noise, our_latent)
+
+
+def _latent_of(change):
+    return lambda router, w_gate, down, delta, alpha, weight: change(router, w_gate, down, delta, alpha, weight)
+
+
+class Summed(torch.autograd.Function):
+    """Adds the gradient up over four ranks that each have the whole of it."""
+
+    @staticmethod
+    def forward(ctx, down):
+        return down.clone()
+
+    @staticmethod
+    def backward(ctx, d_down):
+        return 4 * d_down
+
+
+def bound_of_latent(router, w_gate, down, alpha, weight):
+    apart = eps_of(router.detach() @ down.detach().mT)[:, None]
+    delta = 1 + apart * (2 * torch.rand(router.shape, generator=torch.Generator().manual_seed(0)).to(router) - 1)
+    return {"loss": latent(router, w_gate, down, delta, alpha, weight), "delta": delta}
+
+
+def noise_after_down(router, w_gate, down, alpha, weight):
+    delta = _noise_of((router @ down.mT).detach())
+    return {"loss": mean_hinge(norms((router @ down.mT) * delta, w_gate), alpha, weight), "delta": delta}
+
+
+def proxies_under_no_grad(router, w_gate, down, delta, alpha, weight):
+    with torch.no_grad():
+        v = project(router * delta, down)
+    return mean_hinge(norms(v, w_gate), alpha, weight)
+
+
+def latent_norm_left_out(router, w_gate, down, delta, alpha, weight, latent_norm, latent_eps):
+    return latent(router, w_gate, down, delta, alpha, weight)
+
+
+LATENT_FAULTS = {
+    "down_detached": _latent_of(lambda r, w, p, *t: latent(r, w, p.detach(), *t)),
+    "down_gradient_summed": _latent_of(lambda r, w, p, *t: latent(r, w, Summed.apply(p), *t)),
+    "bound_of_latent": bound_of_latent,
+    "noise_after_down": noise_after_down,
+    "proxies_detached": proxies_under_no_grad,
+    "latent_norm_left_out": latent_norm_left_out,
+    "router_detached": _latent_of(lambda r, *t: latent(r.detach(), *t)),
+    "noise_left_out": _latent_of(lambda r, w, p, e, a, c: latent(r, w, p, torch.ones_like(e), a, c)),
+    "experts_detached": _latent_of(lambda r, w, *t: latent(r, w.detach(), *t)),
+    "loss_sign": _latent_of(lambda *t: -latent(*t)),
+    "factor": _latent_of(lambda *t: 3 * latent(*t)),
+}

@@ -27,7 +27,7 @@ def write(path, dump, kind):
     for name, value in {**dump.x.values, **dump.got}.items():
         if value is not None and name != "twins":
             value = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float64)
-            tensors[NAMES_IN_FILE.get(name, name) if kind == "erc" else name] = value.contiguous().clone()
+            tensors[NAMES_IN_FILE.get(name, name) if KINDS[kind].is_coupling else name] = value.contiguous().clone()
     save_file(tensors, path, {"couplet_dump": "1", "kind": kind})
 
 
@@ -35,7 +35,7 @@ def reference_dumps(kind):
     """Yields dumps of the kind's inputs with the outputs of the reference, computed in f64 and rounded to f32."""
     for name, x in kind.cases(0, 0).items():
         x = x.to(torch.float32)
-        x = x.but(w_up=None) if kind.name == "erc" else x
+        x = x.but(w_up=None) if kind.is_coupling else x
         got = {key: value.float() for key, value in outputs(kind, x.to(torch.float64)).items() if key != "M"}
         yield certify.Dump(name, x, got)
 
@@ -63,7 +63,7 @@ def make(folder):
         if of not in KINDS and (verdict.state == "right" or of in done):
             continue
         write(path, dump, kind.name)
-        if path.stat().st_size > MOST_BYTES and kind.name != "erc":
+        if path.stat().st_size > MOST_BYTES and not kind.is_coupling:
             path.unlink()
             continue
         done.add(of)

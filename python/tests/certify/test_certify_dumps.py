@@ -10,6 +10,7 @@ import pytest
 import torch
 from couplet import certify
 from couplet.certify import __main__ as command
+from couplet.certify._dump import PAPER
 from couplet.certify._judge import Dump, outputs
 from couplet.certify._kind import Case, generator
 from couplet.certify.kinds import KINDS
@@ -251,6 +252,41 @@ def test_a_dump_of_the_coupling_loss(faults, path, capsys):
     save_file(coupling(**dict.fromkeys(filter(None, [faults]), True)), path)
     said = json.loads(verdict_on(capsys, path, bool(faults), "--json", "-"))
     assert said["kind"] == "erc" and [one["key"] for one in said["faults"]] == [faults] * bool(faults)
+
+
+def latent(**faults):
+    """Returns the tensors of a dump of latent experts with a norm."""
+    x = Case(router=WHOLE["R"], w_gate=WHOLE["W_g"][:, :, :4], down=torch.randn(4, 7, generator=generator(5)))
+    x = x.but(latent_norm=torch.rand(4, generator=generator(6)), latent_eps=0.1, delta=WHOLE["delta"], alpha=0.8)
+    out = outputs(KINDS["erc-latent"], x, lambda key: faults.get(key, False))
+    named = {name: theirs for theirs, name in PAPER.items()}
+    tensors = {named.get(name, name): value.contiguous() for name, value in {**dict(x.tensors()), **out}.items()}
+    return {**tensors, "alpha": torch.tensor(0.8), "latent_eps": torch.tensor(0.1, dtype=torch.float64)}
+
+
+@pytest.mark.parametrize("faults", ("", "down_detached", "down_gradient_summed", "latent_norm_left_out"))
+def test_a_dump_of_the_coupling_loss_of_latent_experts(faults, path, capsys):
+    save_file(latent(**({faults: 2} if faults else {})), path)
+    said = json.loads(verdict_on(capsys, path, bool(faults), "--json", "-"))
+    assert said["kind"] == "erc-latent" and [one["key"] for one in said["faults"]] == [faults] * bool(faults)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    (
+        ({"W_l": None, "dW_l": None}, "w_gate has 4 for d, router has 7"),
+        ({"W_l": torch.ones(4, 6)}, "router has 7 for d, down has 6"),
+        ({"W_g": torch.ones(5, 3, 7)}, "w_gate has 7 for l, down has 4"),
+        ({"latent_norm": torch.ones(5)}, "latent_norm has 5 for l, down has 4"),
+        ({"latent_eps": None}, "it has latent_norm, but no latent_eps: add the number"),
+        ({"latent_eps": torch.tensor(-1.0)}, "latent_eps is -1, must be 0 or more"),
+        ({"delta": torch.ones(5, 4)}, "delta has 4 for d, down has 7"),
+    ),
+)
+def test_no_dumps_of_the_coupling_loss_of_latent_experts(change, words, path, capsys):
+    save_file(changed(latent(), change), path)
+    said = verdict_on(capsys, path, 2, "--loss", "erc-latent")
+    assert words in said and len(said.splitlines()) == 1, said
 
 
 SPOILT = WHOLE["W_g"].double()

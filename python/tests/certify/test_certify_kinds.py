@@ -19,7 +19,7 @@ import torch
 from couplet import certify
 from couplet.certify import __main__ as command
 from couplet.certify._judge import Dump, Held, judge, outputs
-from couplet.certify._kind import ABOUT, FAULTS, Case, generator
+from couplet.certify._kind import ABOUT, FAULTS, Case, generator, only
 from couplet.certify.kinds import KINDS, balance
 from styles import table
 
@@ -61,8 +61,8 @@ def expect_faults(function, kind, want, **settings):
 def test_the_reference_is_right(name, dtype):
     verdict = judge(KINDS[name], dumps_of(KINDS[name], None, dtype))
     assert (verdict.state, verdict.exit_code) == ("right", 0), certify.sentence(verdict)
-    if dtype is not torch.bfloat16:  # without ranks or micro-batches some faults change nothing
-        idle = ("steps", "ranks", "layers_sum", "layers_twice")
+    if dtype is not torch.bfloat16:  # without ranks, micro-batches or own noise some change nothing
+        idle = ("steps", "ranks", "layers_sum", "layers_twice", "bound_of_latent")
         assert all(any(word in fault.key for word in idle) for fault in verdict.untold), verdict.untold
 
 
@@ -76,7 +76,7 @@ def test_every_fault_is_named(name):
             assert fault.key in keys(verdict) and verdict.exit_code == 1, (fault.key, certify.sentence(verdict))
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "erc"])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.is_coupling])
 def test_right_ones_in_other_words(name):
     """Tests each way of right_ways.py, on random inputs too: ties, one expert, K = n, one token."""
     kind = KINDS[name]
@@ -134,6 +134,43 @@ def test_coupling_losses_with_each_fault(dtype):
     for key, function in coupling.FAULTS.items():
         if key != "factor" or dtype is torch.float32:  # in 16 bits a factor is known to a percent
             expect_faults(function, "erc", [key], dtype=dtype)
+
+
+@pytest.mark.parametrize("function", coupling.LATENT_RIGHT)
+@pytest.mark.parametrize("dtype", (None, torch.float32, torch.bfloat16))
+def test_right_coupling_losses_of_latent_experts(function, dtype):
+    for seed in (0, 3):
+        certify.assert_right(function, kind="erc-latent", dtype=dtype, seed=seed)
+
+
+@pytest.mark.parametrize("dtype", (None, torch.float32, torch.bfloat16))
+def test_coupling_losses_of_latent_experts_with_each_fault(dtype):
+    for key, function in coupling.LATENT_FAULTS.items():
+        if key != "factor" or dtype is not torch.bfloat16:
+            expect_faults(function, "erc-latent", [key], dtype=dtype)
+
+
+@pytest.mark.parametrize("is_square", (True, False))
+def test_a_projection_that_is_left_out(is_square):
+    """Without W_l the shapes fit only if l = d."""
+    kind = KINDS["erc-latent"]
+    cases = {name: x for name, x in kind.cases(0, 0).items() if (x.down.shape[0] == x.down.shape[1]) == is_square}
+    assert cases
+    for x in cases.values():
+        found = judge(kind, [Dump("one", x, outputs(kind, x, only("down_left_out")))])
+        assert keys(found) == ["down_left_out"] * is_square and found.exit_code == is_square
+    with pytest.raises(certify.CannotJudge, match="must match|mat1|size|subscript"):
+        certify.certify(
+            lambda router, w_gate, down, alpha: coupling.papers(router, w_gate, None, alpha, 1), "erc-latent"
+        )
+
+
+def test_noise_beyond_both_bounds_has_no_name():
+    def far(router, w_gate, down, alpha, weight):
+        delta = 1 + 3 * (coupling._noise_of(router.detach()) - 1)
+        return {"loss": coupling.latent(router, w_gate, down, delta, alpha, weight), "delta": delta}
+
+    assert certify.certify(far, "erc-latent").state == "unknown"
 
 
 @pytest.mark.parametrize("rank", (0, 1))
@@ -702,6 +739,16 @@ Z_LOSS, OLMOE, GATE = "z-loss", "load-balancing-olmoe", "gate-weights"
             OLMOE,
             "it takes no top_k; say which it has inside, as --set top_k=",
         ),
+        (
+            lambda router, w_gate, down, latent_norm, alpha: 0,
+            "erc-latent",
+            "it takes no latent_eps; say which it has inside, as --set latent_eps=",
+        ),
+        (
+            lambda router, w_gate, delta, alpha: 0,
+            "erc-latent",
+            "it takes no down; wrap it in a function of these names",
+        ),
         (others.z, "no-such-loss", "there is no kind of loss no-such-loss"),
     ),
 )
@@ -758,6 +805,8 @@ def test_nothing_to_judge():
 def test_what_a_reference_cannot_take(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         certify.REFERENCES["load-balancing-olmoe"](certify.Case(**given))
+    with pytest.raises(ValueError, match="erc-latent needs down"):
+        certify.REFERENCES["erc-latent"](certify.Case(router=torch.ones(2, 3), w_gate=torch.ones(2, 4, 3)))
     with pytest.raises(ValueError, match="erc needs w_gate"):
         certify.REFERENCES["erc"](certify.Case(router=torch.ones(2, 3)))
 
@@ -930,11 +979,11 @@ def test_the_page_has_the_tables(capsys):
 
 def test_the_names_of_arguments_on_the_page():
     text = (PAGES / "losses.md").read_text()
-    for name in {name for kind in KINDS.values() for name in kind.inputs if kind.name != "erc"}:
+    for name in {name for kind in KINDS.values() for name in kind.inputs if not kind.is_coupling}:
         assert f"`{name}`" in text, name
 
 
 def test_the_faults_of_the_coupling_loss_on_its_page():
     text = (PAGES / "certify.md").read_text()
-    for fault in KINDS["erc"].faults:
+    for fault in (*KINDS["erc"].faults, *KINDS["erc-latent"].faults):
         assert f"`{fault.key}`" in text, fault.key

@@ -8,7 +8,8 @@ from .._import import CannotJudge
 from .._kind import Kind
 from . import balance, bias, erc, experts, logits, rows
 
-_ALL = (erc.KIND, *balance.KINDS, *logits.Z, *bias.KINDS, *rows.KINDS, *experts.KINDS, *logits.VARIANCE, experts.AOE)
+_COUPLING = (erc.KIND, erc.LATENT_KIND)
+_ALL = (*_COUPLING, *balance.KINDS, *logits.Z, *bias.KINDS, *rows.KINDS, *experts.KINDS, *logits.VARIANCE, experts.AOE)
 KINDS: Dict[str, Kind] = {kind.name: kind for kind in _ALL}
 
 
