@@ -138,14 +138,14 @@ def p_values(figure_of):
     return {name: p for name, (_, _, p) in tests(figure_of).items()}
 
 
-def rejected(p):
-    """Returns the significant tests by weighted Holm (Holm 1979)."""
-    left, found = sum(WEIGHT[name] for name in p), []
-    for name in sorted(p, key=lambda one: p[one] / WEIGHT[one]):
-        if p[name] / WEIGHT[name] > LEVEL / left:
+def rejected(p, weight=WEIGHT):
+    """Returns the significant tests of a family by weighted Holm (Holm 1979)."""
+    left, found = sum(weight[name] for name in p), []
+    for name in sorted(p, key=lambda one: p[one] / weight[one]):
+        if p[name] / weight[name] > LEVEL / left:
             break
         found.append(name)
-        left -= WEIGHT[name]
+        left -= weight[name]
     return found
 
 

@@ -6,7 +6,8 @@ matplotlib (python/couplet/plot.py).
 
 A recorded run is not made again. An interrupted run goes on from its last checkpoint.
 --only WORD: the experiment of that folder, or all whose folder or runs have the word in their names.
---runs WORD: the runs whose names begin with WORD, and no experiment: a block of experiments/questions.md.
+--runs WORD: the runs whose names begin with WORD, and no experiment: a block of experiments/questions.md
+             or experiments/mean-token.md.
 --again:     with --runs: the recorded figures of their checkpoints are measured once more.
 --weights:   with --runs: the matrices of recorded runs with R and W_g, in build/experiments/weights. A run without
              checkpoint is trained again.

@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "experiments/tools"), str(ROOT / "tests/cli")]
 import answers  # noqa: E402
 import hypothesis_tests as tests  # noqa: E402
+import mean_token  # noqa: E402
 from program import check, finish  # noqa: E402
 from table_figures import Interval, interval  # noqa: E402
 
@@ -136,6 +137,77 @@ def check_words():
     check(near(answers.rank_correlation([1, 2, 3, 4], [10, 20, 20, 40]), 0.9486833, 1e-6), "ranks with a tie")
 
 
-for part in (check_student, check_holm, check_factorial, check_words):
+def check_equivalence():
+    """Ten values 0.01 +- 0.03 have the standard error 0.01 and nine degrees of freedom."""
+    values = [0.01 + 0.03 * sign for sign in (1, -1) * 5]
+    low, high = (1 - tests.t_tail(t, 9) / 2 for t in (6, 4))  # (0.05 + 0.01) / 0.01 and (0.05 - 0.01) / 0.01
+    check(near(mean_token.within(values, 0.05)[2], max(1 - low, 1 - high), 1e-6), "two one-sided tests")
+    check(mean_token.beyond(values, 0.05)[2] == 1, "a mean inside of the bounds")
+    beyond = [value - 0.1 for value in values]  # 0.04 below -0.05
+    check(near(mean_token.beyond(beyond, 0.05)[2], tests.t_tail(4, 9), 1e-6), "a mean below the lower bound")
+    check(mean_token.within(beyond, 0.05)[2] > 0.99, "no equivalence outside")
+    check(mean_token.within([0.0] * 10, 0.05)[2] == 0 and mean_token.beyond([0.125] * 10, 0.05)[2] == 0, "no spread")
+
+
+def runs_with(means, noise=0.01):
+    """Returns tests of runs with these means {figure: {arm: mean}}, a level of the seed and noise of the run, which is
+    orthogonal to the means."""
+    names = {arm: name for name, arm in mean_token.ARMS.items()}
+
+    def of(arm, seed, name):
+        place = (list(names).index(arm) + seed) % 2
+        level = 0 if name == "agreement_centred" else seed / 7
+        return means.get(name, {}).get(names[arm], 0.0) + level + noise * (1 if place == seed // 2 % 2 else -1)
+
+    return mean_token.tests(of)
+
+
+def check_mean_token():
+    """Synthetic series with known answers: the effects that are claimed, no effect, an equivalence, and each way out."""
+    every = {"V0": 1.5, "E0": 2.1, "V1": 1.0, "E1": 0.7, "C1": 1.3, "T1": 1.6}
+    known = {
+        "dz": every,
+        "agreement_mu_off": {"V1": 0.09, "E1": 0.08},
+        "agreement_centred": {"V1": 0.12, "E1": -0.01},
+        "val_loss": {"E0": 0.05},
+    }
+    found = runs_with(known)
+    check(sum(mean_token.WEIGHT.values()) == 16 and found.keys() == mean_token.WEIGHT.keys(), "the weights")
+    for name, mean in (("h1", 0.9), ("h2", 0.6), ("h3", -0.3), ("h4", 0.3), ("h7", 0.6), ("h8a", -0.13), ("h6", 0.05)):
+        check(near(found[name][0], mean, 1e-9), f"{name}: {found[name]}")
+    check({*mean_token.significant(found)} == {*mean_token.WEIGHT} - {"h5b"}, f"{mean_token.significant(found)}")
+    got = [*mean_token.decisions(found).values()]
+    check(got == ["the mean token explains", "raises", "worse", "raises", "erases"], f"an effect: {got}")
+    got = [*mean_token.decisions(runs_with({})).values()]
+    wanted = ["undecided: h1, h3, h4", "undecided", "undecided", "undecided", "undecided"]
+    check(got == wanted, f"no effect, and equal with mu taken off: {got}")
+    check(mean_token.quality(runs_with({}, 0.004)) == "equivalent", "equal quality")
+    for changed, words in (
+        ({"dz": {**every, "T1": 1.0}}, "refuted by h4"),
+        ({"agreement_mu_off": {"V1": 0.2}}, "refuted by h5"),
+        ({"dz": {**every, "T1": 1.0}, "agreement_mu_off": {"V1": 0.2}}, "refuted by h4 and h5"),
+        ({"agreement_mu_off": {"V1": 0.05}}, "undecided: h5"),
+        ({"dz": {**every, "T1": 1.3}}, "undecided: h4"),
+        ({"dz": {**every, "E1": 1.3}}, "undecided: h3"),
+        ({"dz": {**every, "E0": 1.2}}, "undecided: h1"),
+    ):
+        got = mean_token.mean_token(runs_with({**known, **changed}))
+        check(got == words, f"{changed}: {got}")
+    for means, words in (
+        ({"V1": 0.12, "E1": 0.06}, "lowers"),
+        ({"V1": 0.04, "E1": -0.02}, "lowers"),
+        ({"V1": 0.0, "E1": 0.1}, "raises"),
+    ):
+        got = mean_token.centred(runs_with({**known, "agreement_centred": means}))
+        check(got == words, f"agreement_centred {means}: {got}")
+    # diag(3, 0, 0) with row effects: off the diagonal four entries are -2/3 and two 1/3, on it the mean is 2/3.
+    M = [[3, 0, 0, 9], [5, 5, 5, 9], [1, 1, 1, 9], [math.nan] * 4]  # no token is sent to the last expert
+    check(near(mean_token.dz_of_layer(M), math.sqrt(2)), f"dz: {mean_token.dz_of_layer(M)}")
+    report = {"tokens_M": {"dz": 0.0, "M": [[1]]}, "agreement_centred": None}
+    check(mean_token.member(report, "dz") == 0 and mean_token.member(report, "agreement_centred") is None, "members")
+    check(f"60 of 60 runs (the first is {mean_token.ARMS['V0']}-s170)" in mean_token.missing(()), "missing runs")
+
+
+for part in (check_student, check_holm, check_factorial, check_words, check_equivalence, check_mean_token):
     part()
 sys.exit(finish())
