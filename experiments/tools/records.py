@@ -2,10 +2,10 @@
 """records.py unpack [BLOCK ...] [--to DIR] | pack: unpacks or packs the records of runs in experiments/runs/.
 
 A record is a folder RUN/ of files. A block is a set of runs of one question: a to f are the blocks of
-experiments/questions.md, h that of experiments/mean-token.md, long and short the runs of 2,000 and of 1,000 steps of the
-first series. runs/BLOCK.tar.xz has the records of a block, and first of all BLOCK.sha256: the SHA-256 of each file, as
-sha256sum -c reads it. The runs of LOOSE are folders beside the packs, as is every run that was recorded after the last
-`pack`. A folder counts in place of a packed run of its name.
+experiments/questions.md, g the runs of small-alpha, h that of experiments/mean-token.md, long and short the runs of
+2,000 and of 1,000 steps of the first series. runs/BLOCK.tar.xz has the records of a block, and first of all
+BLOCK.sha256: the SHA-256 of each file, as sha256sum -c reads it. The runs of LOOSE are folders beside the packs, as is
+every run that was recorded after the last `pack`. A folder counts in place of a packed run of its name.
 
 unpack: writes the folders of all runs of the blocks (default: all blocks) into DIR (default: build/records).
 pack:   moves every folder except LOOSE's into the pack of its block."""

@@ -221,6 +221,9 @@ def number_or_word(value):
         return value
 
 
+OLDER_WORDS = {("balance.scope", "auto"): "micro"}  # words that older runs recorded; in one process auto was micro
+
+
 def settings_that_differ(run, defaults):
     """Yields settings of a recorded configuration that come neither from base.yaml, nor from list.json, nor from the
     default, as the first run with that setting recorded it. Paths of data belong to the machine."""
@@ -230,6 +233,7 @@ def settings_that_differ(run, defaults):
         asked |= OF_AOE
     asked |= dict(one.split("=", 1) for one in [*settings_of(arm), f"train.seed={seed}"])
     for name, value in configuration(run).items():
+        value = OLDER_WORDS.get((name, value), value)
         wanted = asked[name] if name in asked else defaults.setdefault(name, value)
         if not name.startswith("data.") and number_or_word(value) != number_or_word(wanted):
             yield f"{run}: {name} is {value}, by base.yaml and list.json {wanted}"

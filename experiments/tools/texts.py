@@ -34,6 +34,7 @@ import re
 import statistics
 import sys
 
+import records
 import runs_table
 from answers import Answers
 from table_figures import FORM, Table, interval, printed, span
@@ -97,6 +98,13 @@ def names_of(table):
             table.loss_at(tokens, arm, seed) - table.loss_at(end, base, seed) for seed in table.paired(arm, base)
         ]
 
+    def at_step(figure, arm, step):
+        """Returns a figure of every layer in start.json (step 0) or in a recorded line of metrics.jsonl, as the mean
+        over layers and seeds."""
+        runs = [f"{arm}-s{seed}" for seed in table.seeds(arm)]
+        lines = [one for run in runs for one in [records.document(run, "start.json"), *records.lines_of(run)]]
+        return statistics.fmean(number for one in lines if one["step"] == step for number in one[figure])
+
     known = (
         table.value,
         table.values,
@@ -121,6 +129,7 @@ def names_of(table):
         cells,
         blocks,
         equal_time,
+        at_step,
         result,
         up,
         interval,
