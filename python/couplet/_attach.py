@@ -244,7 +244,10 @@ class Erc:
     if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept a misspelt attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
-            object.__setattr__(self, name, _checked(name, value))
+            value = _checked(name, value)
+            if name == "alpha":
+                warn_of_alpha(value, self.__dict__.get("alpha", 1.0))
+            object.__setattr__(self, name, value)
 
     # ---- the loss ----
 
@@ -869,7 +872,7 @@ def attach(
     check_model(model)
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
-    erc = Erc(
+    return Erc(
         _layers.unwrapped(model),
         _layers.Given(layers, gate_half, transposed, latent_eps, group, tensor_group),
         weight,
@@ -882,5 +885,3 @@ def attach(
         group,
         tensor_group,
     )
-    warn_of_alpha(alpha)
-    return erc

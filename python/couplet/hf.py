@@ -19,7 +19,7 @@ from .models._layers import Layer, unwrapped
 from .models._moe_map import MoeLayer, moe_map
 from .models._weights import follow, plain_name
 from .ops._checks import NOT_QUANTISED
-from .ops._functional import _level_of_caller, warn_of_alpha
+from .ops._functional import _level_of_caller
 
 TYPE_NAMES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16", "torch.float64": "F64"}
 AnyErc = TypeVar("AnyErc", bound=_attach.Erc)
@@ -358,9 +358,7 @@ def attach(
             that is neither in the table nor plain from names and shapes.
     """
     _attach.check_model(model)
-    erc = Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
-    warn_of_alpha(alpha)
-    return erc
+    return Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
 
 
 def _reduction(reduction: Optional[str], reduce: Optional[str]) -> str:

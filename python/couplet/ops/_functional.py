@@ -118,17 +118,18 @@ def check_noise(noise: Any) -> None:
         _refuse(f"noise is {noise!r}, must be bounded or none")
 
 
-def warn_of_alpha(alpha: Any) -> None:
-    """Warns the caller of this package of an alpha outside of 0.1 to 1. `couplet.hf` warns when it attaches."""
-    if torch.compiler.is_compiling() or not (0 <= alpha < 0.1 or alpha > 1):
-        return
-    if _package_of(sys._getframe(2)) != "couplet":
-        why = (
-            "above 1: the loss degenerates towards none"
-            if alpha > 1
-            else "below 0.1: at alpha 0 the loss is a sum of off-diagonal norms, which R = 0 minimises; give 0.1 to 1"
-        )
-        warnings.warn(f"couplet: alpha {float(alpha):g} is {why}", stacklevel=_level_of_caller())
+def _doubt(alpha: Any) -> str:
+    """Returns the reason to warn of an alpha outside of 0.1 to 1, or an empty text."""
+    if alpha > 1:
+        return "above 1: the loss degenerates towards none"
+    why = "below 0.1: at alpha 0 the loss is a sum of off-diagonal norms, which R = 0 minimises; give 0.1 to 1"
+    return why if 0 <= alpha < 0.1 else ""
+
+
+def warn_of_alpha(alpha: Any, before: Any = 1.0) -> None:
+    """Warns the caller of this package of an alpha outside of 0.1 to 1, unless `before` has the same reason."""
+    if not torch.compiler.is_compiling() and _doubt(alpha) not in ("", _doubt(before)):
+        warnings.warn(f"couplet: alpha {float(alpha):g} is {_doubt(alpha)}", stacklevel=_level_of_caller())
 
 
 def compute_name(compute: Any) -> str:

@@ -178,6 +178,17 @@ def test_settings_that_change():
     close(erc.loss(), by_hand(model, alpha=0.75), 1e-6)
 
 
+def test_an_alpha_of_a_schedule_is_warned_of_once():
+    model = Model()
+    with pytest.warns(UserWarning) as warned:
+        erc = couplet.attach(model, pairs_of(model))
+        for alpha in (0, 0.05, 0.09, 0.1, 1, 1.5, 2):
+            erc.alpha = alpha
+    said = ["alpha 0 is below 0.1", "alpha 1.5 is above 1"]
+    assert [str(w.message)[9:].partition(":")[0] for w in warned] == said
+    assert {w.filename for w in warned} == {__file__}
+
+
 class Whole(nn.Module):
     """A module that has the loss of its own layers as a member."""
 

@@ -81,6 +81,13 @@ def test_alpha_is_warned_of(alpha, why):
             couplet.erc_loss(m["router"], m["w_gate"], alpha=alpha)
 
 
+def test_alpha_of_a_module_is_warned_of():
+    m, module = model(grad=False), couplet.ErcLoss(alpha=0.05)
+    with pytest.warns(UserWarning, match="alpha 0.05 is below 0.1") as warned:
+        module(m["router"], m["w_gate"], step=0)
+    assert [w.filename for w in warned] == [__file__]
+
+
 # ---- bad input: sentences, never a crash ----
 
 TRANSFORMS = {
