@@ -312,15 +312,12 @@ class Fit:
         )
 
     def _fit_projection(self) -> None:
-        """Sets l and the projection: the one with a known name, if gates of l numbers follow it, or the only tensor
-        [l, d] of the layer."""
+        """Sets l and the projection: the one with a known name, or the only tensor [l, d] of the layer."""
         layer, pattern = self.layer, self._choose("projection")
-        named, d, width = pattern and self.group.first(pattern), layer.d, self.config.number("LATENT", layer.layer)
+        d, width = layer.d, self.config.number("LATENT", layer.layer)
         layer.l = d
-        if named:
-            self._check_matrix(named, (2, 3), "")
-        if named and named.shape[1:] == (d,) and self._gates_read(named.shape[0]):
-            layer.l, layer.projection = named.shape[0], named.name
+        if pattern:
+            self._fit_named_projection(self.group.first(pattern))
             return
         width = width if self._gates_read(width) else 0  # shapes are the authority
         if self.B == d or (not width and self._gates_read(d)):
@@ -328,12 +325,24 @@ class Fit:
         found = [tensor for tensor in self.group.tensors if self._may_project(tensor, width)]
         if len(found) > 1:
             raise self._misfit(f", and {found[0].name} and {found[1].name} may both be the projection between them")
-        if named:
-            raise self._misfit(f", and {named.name} is {named.sizes}")
         if not found:
             raise self._misfit(f", and the layer has no projection [{width or self.B},{d}]")
         self._check_matrix(found[0], (2,), "")
         layer.l, layer.projection, layer.projection_by_shape = found[0].shape[0], found[0].name, True
+
+    def _fit_named_projection(self, named: Tensor) -> None:
+        """Sets l from the projection with a known name. If the router reads its output too, as in OLMo-core, the
+        projection does not lie between router and gates."""
+        layer = self.layer
+        self._check_matrix(named, (2, 3), "")
+        is_read = len(named.shape) == 2 and self._gates_read(named.shape[0])
+        if is_read and named.shape[1] == layer.d:
+            layer.l, layer.projection = named.shape[0], named.name
+        elif not (is_read and named.shape[0] == layer.d):
+            raise Fault(
+                f"{self.path}: the projection {named.name} is {named.sizes}: it does not lead from the {layer.d} numbers "
+                f"of the rows of router {layer.router} to tensor {self.gates.name}, which is {self.gates.sizes}"
+            )
 
     def _may_project(self, tensor: Tensor, width: int) -> bool:
         """Returns whether the tensor, which has no known name, may be the projection."""

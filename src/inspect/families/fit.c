@@ -143,8 +143,7 @@ static bool may_project(const cpl_layer_builder *f, const cpl_stored *tensor, in
 /* Finds the projection by its shape. l is 0 if the config does not give it. */
 static bool find_projection(cpl_layer_builder *f, int64_t l)
 {
-    const cpl_stored *found = NULL, *named = f->layer->projection.weight;
-    const char *beside = "";
+    const cpl_stored *found = NULL;
     for (int64_t i = 0; i < f->names->n_tensors; i++) {
         const cpl_stored *tensor = f->names->tensors[i];
         if (!may_project(f, tensor, l)) continue;
@@ -153,12 +152,9 @@ static bool find_projection(cpl_layer_builder *f, int64_t l)
                                      found->name, tensor->name));
         found = tensor;
     }
-    if (named)
-        beside = CPL_SAY(f, ", and %s is %s", named->name, CPL_SIZES(f, named));
-    else if (!found)
-        beside = CPL_SAY(f, ", and the layer has no projection [%" PRId64 ",%" PRId64 "]",
-                         l ? l : f->gates.cols, f->layer->d);
-    if (*beside) return misfit(f, beside);
+    if (!found)
+        return misfit(f, CPL_SAY(f, ", and the layer has no projection [%" PRId64 ",%" PRId64 "]",
+                                 l ? l : f->gates.cols, f->layer->d));
     const cpl_matrix_parts parts  = {.weight = found,
                                      .config = f->r->config,
                                      .pool   = f->r->pool,
@@ -170,21 +166,36 @@ static bool find_projection(cpl_layer_builder *f, int64_t l)
     return !f->fault;
 }
 
-bool cpl_fit_projection(cpl_layer_builder *f)
+/* Sets l from the projection with a known name. If the router reads its output too, as in
+ * OLMo-core, the projection does not lie between router and gates. */
+static bool fit_named_projection(cpl_layer_builder *f)
 {
-    cpl_moe_layer *layer = f->layer;
-    const int64_t d      = layer->d;
-    int64_t l = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, layer->layer, NULL);
-    const bool projects = layer->projection.weight && !f->down.stacked && f->down.cols == d;
-    layer->l            = d;
-    if (projects && gates_read(f, f->down.rows)) {
-        layer->l = f->down.rows;
+    const cpl_stored *named = f->layer->projection.weight, *gate = f->all[0].weight;
+    const bool is_read = !f->down.stacked && gates_read(f, f->down.rows);
+    if (is_read && f->down.cols == f->layer->d) {
+        f->layer->l = f->down.rows;
         return true;
     }
+    if (is_read && f->down.rows == f->layer->d) {
+        f->layer->projection = (cpl_stored_matrix){0};
+        return true;
+    }
+    CPL_FAULT(f,
+              "%s: the projection %s is %s: it does not lead from the %" PRId64
+              " numbers of the rows of router %s to tensor %s, which is %s",
+              gate->path, named->name, CPL_SIZES(f, named), f->layer->d,
+              f->layer->router.weight->name, gate->name, CPL_SIZES(f, gate));
+    return false;
+}
+
+bool cpl_fit_projection(cpl_layer_builder *f)
+{
+    const int64_t d = f->layer->d;
+    int64_t l       = cpl_moe_config_number(f->r->config, CPL_CONFIG_LATENT, f->layer->layer, NULL);
+    f->layer->l     = d;
+    if (f->layer->projection.weight) return fit_named_projection(f);
     if (!gates_read(f, l)) l = 0; /* shapes are the authority */
-    if (f->gates.cols != d && (l || !gates_read(f, d))) return find_projection(f, l);
-    layer->projection = (cpl_stored_matrix){0}; /* it does not lie between router and gates */
-    return true;
+    return f->gates.cols == d || (!l && gates_read(f, d)) || find_projection(f, l);
 }
 
 /* ---- a stack, or gate and up, with two axes of length l ---- */
