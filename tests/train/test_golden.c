@@ -6,7 +6,7 @@
 #include "tensor/poison/poison.h"
 #include "train/golden_model.h"
 
-static const golden_limits f32      = {CPL_F32, CPL_F32, 1e-4, 1e-4, 1e-4};
+static const golden_limits f32      = {CPL_F32, CPL_F32, 2e-6, 1e-5, 5e-6};
 static const golden_limits bf16     = {CPL_BF16, CPL_F32, 2e-2, 6e-2, 3e-2};
 static const golden_limits all_bf16 = {CPL_BF16, CPL_BF16, 2e-2, 6e-2, 3e-2};
 
