@@ -111,7 +111,9 @@ def run(path, python):
         said += re.findall(r"(?m)^.*(?:gradients within|to the last bit).*$", done.stdout)[:1] or [
             "tiny.Check has said nothing"
         ]
-    if not said or "tiny.Check has said nothing" in said:
+    if not said:
+        raise subprocess.SubprocessError(f"the docstring of {path.name} has no command (a line with four spaces)")
+    if "tiny.Check has said nothing" in said:
         raise subprocess.SubprocessError(f"no check in what {path.name} printed")
     return said
 

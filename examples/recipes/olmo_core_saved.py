@@ -1,7 +1,9 @@
 """OLMo-core: inspects the checkpoint of a run with a dropless MoE, two processes under FSDP.
 
-pip install ./python ai2-olmo-core safetensors
-torchrun --nproc-per-node 2 examples/recipes/olmo_core_saved.py"""
+    pip install ./python ai2-olmo-core safetensors
+    torchrun --nproc-per-node 2 examples/recipes/olmo_core_saved.py
+
+The folder is that of one step. Routers are flat, gates [n D,d]."""
 
 import olmo_core_small
 import saved

@@ -1,7 +1,9 @@
 """torchtitan: inspects the checkpoint of a run with expert parallelism and FSDP2, two processes.
 
-pip install ./python torchtitan safetensors
-torchrun --nproc-per-node 2 examples/recipes/torchtitan_saved.py"""
+    pip install ./python torchtitan safetensors
+    torchrun --nproc-per-node 2 examples/recipes/torchtitan_saved.py
+
+The folder is that of the last step. Gates are [n,D,d]."""
 
 import saved
 import titan_on_cpu  # not on GPUs
