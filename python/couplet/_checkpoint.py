@@ -13,6 +13,8 @@ import math
 import pathlib
 import pickle
 import re
+import stat
+import zipfile
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -21,6 +23,7 @@ from .models._families import LAYER, TABLE
 from .report._files import first_line
 
 Sizes = Tuple[int, ...]
+BLOCK = 1 << 20  # bytes that are read at a time for a checksum
 MAPPED = 64 << 20  # bytes of a file of torch.save that are read before its mapping is given back
 SAVED = (".pt", ".pth", ".bin", ".ckpt")  # endings of files of torch.save
 OPTIMIZER = re.compile(r"(chained_\d+\.)?optim(izer)?\.")  # names that are no weights
@@ -81,7 +84,20 @@ PLAIN: Dict[Tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Refused(Exception):
+    """A name that is no part of metadata."""
+
+
+def _size_of(path: pathlib.Path) -> int:
+    there = path.stat()
+    if not stat.S_ISREG(there.st_mode):
+        raise ValueError(f"{path}: no regular file")
+    return there.st_size
+
+
+class _Unpickler(pickle._Unpickler):
+    """Reads a pickle in Python: pickle.Unpickler makes its memo as long as an index of the file says."""
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in PLAIN:
             return PLAIN[module, name]
@@ -89,17 +105,17 @@ class _Unpickler(pickle.Unpickler):
             return _Tensor if name == "TensorStorageMetadata" else _Record
         if module == "torch" and isinstance(found := getattr(torch, name, None), (torch.dtype, torch.layout)):
             return found
-        raise ValueError(f"it names {module}.{name}, which is no part of the metadata of a checkpoint: it is not run")
+        raise _Refused(f"it names {module}.{name}, which is no part of the metadata of a checkpoint: it is not run")
 
 
 def _read_metadata(path: pathlib.Path) -> _Record:
     try:
-        with open(path, "rb") as file:
-            found = _Unpickler(file).load()
+        _size_of(path)
+        found = _Unpickler(io.BytesIO(path.read_bytes())).load()
     except OSError:
         raise
-    except ValueError as error:
-        raise ValueError(f"{path}: {first_line(error)}") from None
+    except _Refused as error:
+        raise ValueError(f"{path}: {error}") from None
     except Exception as error:  # pickle's errors are of any type
         raise ValueError(f"{path}: cut or damaged: {type(error).__name__}: {first_line(error)}") from None
     if not isinstance(found, _Record) or not all(
@@ -119,10 +135,27 @@ def _sentence(sizes: Sizes) -> str:
     return f"[{','.join(map(str, sizes))}]"
 
 
+def _check_sums(source: Any) -> None:
+    """Raises an exception if a record of a file of torch.save has another checksum than the file says, which torch.load
+    does not look at. 0: none was written."""
+    if not zipfile.is_zipfile(source):
+        return
+    with zipfile.ZipFile(source) as records:
+        for record in records.infolist():
+            if record.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{record.filename} is compressed")
+            with records.open(record) as file:
+                while record.CRC and file.read(BLOCK):
+                    pass
+
+
 def load(source: Any, where: str, **more: Any) -> Any:
     """Returns the content of a file of torch.save. Raises ValueError if it is damaged, or has more than tensors and
     plain containers."""
     try:
+        _check_sums(source)
+        if hasattr(source, "seek"):
+            source.seek(0)
         return torch.load(source, map_location="cpu", weights_only=True, **more)
     except Exception as error:
         if isinstance(error, OSError) and error.filename:
@@ -184,7 +217,13 @@ class _Shard(NamedTuple):
                 f"{where}: {there.dtype} {_sentence(tuple(there.shape))} is in its place, but .metadata says "
                 f"{self.dtype} {_sentence(self.sizes)}"
             )
-        return there.detach()
+        return _backed(there.detach(), where)
+
+
+def _backed(tensor: torch.Tensor, where: str) -> torch.Tensor:
+    if tensor.nbytes > tensor.untyped_storage().nbytes():
+        raise ValueError(f"{where}: its {tensor.nbytes:,} bytes are not in the file")
+    return tensor
 
 
 class _Folder:
@@ -194,6 +233,7 @@ class _Folder:
         self.folder, self.path = folder, folder / ".metadata"
         self.metadata = _read_metadata(self.path)
         self.places: Dict[Tuple[str, Optional[Sizes]], _Record] = {}
+        self.bytes: Dict[pathlib.Path, int] = {}  # sizes of the shards, by path
         for index, place in self.metadata.get("storage_data").items():
             if isinstance(index, _Record) and isinstance(place, _Record):
                 self.places[index.get("fqn"), _sizes(index.get("offset"))] = place
@@ -247,7 +287,15 @@ class _Folder:
             raise self._fault(name, "it is stored with transforms, which are not read: save it without extensions")
         if pathlib.PurePath(file).is_absolute() or ".." in pathlib.PurePath(file).parts:
             raise self._fault(name, f"its shard {file} is outside the folder")
-        return _Shard(self.folder / file, part[0], part[1], name, dtype, sizes)
+        path, need = self.folder / file, math.prod(sizes) * dtype.itemsize
+        if path not in self.bytes:
+            self.bytes[path] = _size_of(path)
+        if need > part[1] or sum(part) > self.bytes[path]:
+            raise ValueError(
+                f"{path}: tensor {name}: cut or damaged: .metadata says {need:,} bytes in the {part[1]:,} at "
+                f"{part[0]:,} of a file of {self.bytes[path]:,}"
+            )
+        return _Shard(path, part[0], part[1], name, dtype, sizes)
 
 
 class _Saved:
@@ -259,11 +307,12 @@ class _Saved:
 
     def _tensors(self) -> Dict[str, torch.Tensor]:
         if self.kept is None:
+            _size_of(self.path)
             self.kept = dict(_flat(load(self.path, str(self.path), mmap=True)))
         return self.kept
 
     def read(self, name: str) -> torch.Tensor:
-        tensor = self._tensors()[name]
+        tensor = _backed(self._tensors()[name], f"{self.path}: tensor {name}")
         self.bytes += tensor.nbytes
         if self.bytes > MAPPED:
             self.kept, self.bytes = None, 0
@@ -277,13 +326,15 @@ class _Saved:
         return [stored(name, tensor) for name, tensor in self._tensors().items()]
 
 
-def _flat(value: Any, name: str = "") -> Iterator[Tuple[str, torch.Tensor]]:
+def _flat(value: Any, name: str = "", within: Tuple[int, ...] = ()) -> Iterator[Tuple[str, torch.Tensor]]:
     """Yields the tensors of nested dictionaries, by their keys with dots between them."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         yield name, value.detach()
     elif isinstance(value, dict):
+        if id(value) in within:
+            raise ValueError(f"the dictionary {name} holds itself")
         for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+            yield from _flat(inner, f"{name}.{key}" if name else str(key), (*within, id(value)))
 
 
 def _of_layers(tensor: Stored) -> List[Stored]:

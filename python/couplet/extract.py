@@ -13,6 +13,7 @@ interrupted."""
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -112,6 +113,40 @@ def _gates(layer: MoeLayer, tensor: Stored, names: List[str]) -> Job:
     return Job({name: (layer.D, width) for name in names}, tensor.dtype, parts)
 
 
+def _biases(layer: MoeLayer, tensors: Dict[str, Stored], names: List[str]) -> List[Job]:
+    """Returns the jobs of the biases of router, gates [D] and projection. No figure has them, and the report says so."""
+
+    def bias_of(name: str, shape: Sizes) -> Stored:
+        bias = tensors[name]
+        if bias.shape != shape or bias.dtype not in TYPES:
+            raise ValueError(f"tensor {name} is {bias.dtype} {list(bias.shape)}, no bias {list(shape)}")
+        return bias
+
+    def vector(written: str, name: str, matrix: str, axis: int) -> Job:
+        shape = tensors[matrix].shape
+        height = math.prod(shape) // layer.d if len(shape) == 1 else shape[axis]
+        return _whole(written, bias_of(name, (height,)), (height,))
+
+    def gates(matrix: str, name: str, of: List[str]) -> Job:
+        shape = tensors[matrix].shape
+        bias = bias_of(name, (*shape[:-2], shape[-1 if layer.columns else -2]))
+        pieces = [
+            Piece((*at, 0), (*sizes, 1), lambda read=read: read()[..., None])  # type: ignore[misc]
+            for at, sizes, read in bias.pieces
+        ]
+        upright = dataclasses.replace(layer, columns=False)
+        job = _gates(upright, Stored(name, bias.dtype, (*bias.shape, 1), pieces), of)
+        return job._replace(shapes={one: (layer.D,) for one in of})
+
+    router, several = layer.biases.get("router", []), len(layer.matrices) > 1
+    rows = -1 if layer.router_transposed else -2
+    jobs = [vector(f"{layer.prefix}mlp.gate.bias", name, layer.router, rows) for name in router]
+    jobs += [vector(name, name, layer.projection, -2) for name in layer.biases.get("projection", [])]
+    named = [name.replace(".weight", ".bias") for name in names]
+    of_gates = zip(layer.matrices, layer.biases.get("gate", []), [[one] for one in named] if several else [named])
+    return jobs + [gates(*words) for words in of_gates]
+
+
 def _jobs_of(layer: MoeLayer, tensors: Dict[str, Stored]) -> List[Job]:
     prefix, router = layer.prefix, tensors[layer.router]
     kind = "up" if layer.is_alone else "gate"
@@ -123,7 +158,8 @@ def _jobs_of(layer: MoeLayer, tensors: Dict[str, Stored]) -> List[Job]:
     else:
         jobs += [_gates(layer, tensors[gate], [name]) for gate, name in zip(layer.matrices, names)]
     between = (getattr(layer, field, "") for field in ("projection", "latent_norm"))
-    return jobs + [_whole(name, tensors[name], tensors[name].shape) for name in between if name]
+    jobs += [_whole(name, tensors[name], tensors[name].shape) for name in between if name]
+    return jobs + _biases(layer, tensors, names)
 
 
 # ---- the file ----------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class MoeLayer:
     width: int = 0  # A
     half: str | None = None  # the gate's part of A: "first", "second", "interleaved", or None: all of A
     is_alone: bool = False  # the experts have no gate: their one input matrix is in its place
+    biases: dict[str, list[str]] = field(default_factory=dict)  # names of biases of "router", "gate", "projection"
 
 
 @dataclass
@@ -75,11 +76,11 @@ class Group:
         self.prefix, self.tensors, self.patterns = prefix, tensors, patterns
         self.number = int(prefix.rstrip(".").rpartition(".")[2])
         self.by_pattern: dict[Pattern, dict[int, tuple[Tensor, Role]]] = {}  # by pattern and expert; without biases
-        self.biased: set[Pattern] = set()
+        self.biases: dict[Pattern, dict[int, str]] = {}  # names, by pattern and expert
         found = [(tensor, role) for tensor in tensors if (role := patterns.find(self.suffix(tensor)))]
         for tensor, role in found:
             if role.is_bias:
-                self.biased.add(role.pattern)
+                self.biases.setdefault(role.pattern, {})[role.expert] = tensor.name
             else:
                 self.by_pattern.setdefault(role.pattern, {})[role.expert] = tensor, role
 
@@ -187,20 +188,25 @@ class Fit:
         self._set_orientation()
         self._set_D()
         layer.matrices = [self.experts[e][0].name for e in (range(layer.n) if gate.each else [0])]
+        projection = self._choose("projection") if layer.projection and not layer.projection_by_shape else None
+        for what, pattern in (("router", router), ("gate", gate), ("projection", projection)):
+            if pattern in self.group.biases:
+                layer.biases[what] = [name for _, name in sorted(self.group.biases[pattern].items())]
         self._check_other_gates()
         if not self.config.family and gate.is_pair:
             self._refuse_unknown_halves(router)
 
     def _read_down(self) -> None:
-        """Changes pattern and shapes to those that the down projection beside the first gate shows (w2, linear_fc2). A
-        pair [2D,d] stands beside [d,D]; [D,d] beside [d,D] has no gate. OLMo-core stores a router as [n d], gates as
-        [n D,d] or [n d,D], and w2 as [n D,d]."""
+        """Changes pattern and shapes to those that the down projection beside the first gate shows (w2, linear_fc2,
+        w_down). A pair [2D,d] stands beside [d,D] or [D,d]; [D,d] beside one of the two has no gate. OLMo-core stores
+        a router as [n d], gates as [n D,d] or [n d,D], and w2 as [n D,d]."""
         router, gates = self.rows, self.gates
         downs = {tensor.name: tensor.shape for tensor in self.group.tensors if len(tensor.shape) > 1}
         places = [at for at, letter in enumerate(gates.name) if letter == "1"]
-        named = (f"{gates.name[:at]}2{gates.name[at + 1 :]}" for at in places)
-        down = next((downs[name] for name in named if name in downs), None)
-        if self.pattern.is_pair and down and down == (*gates.shape[:-2], *reversed(gates.shape[-2:])):
+        named = [f"{gates.name[:at]}2{gates.name[at + 1 :]}" for at in places]
+        named.append("down".join(gates.name.rsplit("up_gate", 1)))
+        down = next((downs[name] for name in named if name in downs and name != gates.name), None)
+        if self.pattern.is_pair and down in (gates.shape, (*gates.shape[:-2], *reversed(gates.shape[-2:]))):
             self.pattern = Pattern(self.pattern.text, "alone")
         if len(router.shape) != 1 or len(gates.shape) < 2 or not all(router.shape + gates.shape):
             return
@@ -232,7 +238,7 @@ class Fit:
                 f"{known.title} gate and up alternate under these names: it is not known whether they do so here or "
                 "are two halves"
             )
-        if not self.config.model_type and (known or router in self.group.biased or "w13_weight" in name):
+        if not self.config.model_type and (known or router in self.group.biases or "w13_weight" in name):
             raise Fault(
                 f"{self.path}: tensor {name}: without model_type in a config.json it is not known whether gate and up "
                 "are two halves or alternate"
@@ -398,7 +404,9 @@ class Fit:
         layer, l = self.layer, self.layer.l
         columns = self.A == l and self._may_turn
         if columns and self.B == l:
-            if self.is_stacked or self.pattern.is_pair:
+            if self.pattern.half == "second":
+                columns = False  # OLMo-core: [n,2D,d] beside [n,D,d]
+            elif self.is_stacked or self.pattern.is_pair:
                 columns = self._square_is_columns()
             else:
                 columns = layer.router_transposed and not self.config.flag("vision_half")
@@ -417,7 +425,8 @@ class Fit:
         layer.D = layer.width // 2 if self.pattern.is_pair else layer.width
         layer.is_alone = self.pattern.half == "alone"
         if self.pattern.is_pair:
-            layer.half = self.pattern.half if self.pattern in self.group.patterns.own else "first"
+            is_told = self.pattern in self.group.patterns.own or self.pattern.half == "second"
+            layer.half = self.pattern.half if is_told else "first"
 
 
 # ---- the whole model ---------------------------------------------------------------------------------
@@ -481,7 +490,8 @@ def _guess(config: Config, used: tuple[Pattern, Pattern] | None) -> str:
     if not used:
         return f"{why}: read by names and shapes"
     router, gate = (pattern.text.removeprefix("*") for pattern in used)
-    half = ", the first half of it," if used[1].is_pair else ""
+    place = "second" if used[1].half == "second" else "first"
+    half = f", the {place} half of it," if used[1].is_pair else ""
     return f"{why}: by names and shapes {router} is taken for the router and {gate}{half} for the experts' gates"
 
 

@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import couplet
 import pytest
@@ -86,6 +87,14 @@ def olmo(router, gates, up, down):
         yield name, tensor.view(N, D, D_MODEL).mT.flatten(0, 1) if name.endswith("w1") else tensor
 
 
+def olmo_v2(router, gates, up, down):
+    for l in range(L):
+        yield f"model.blocks.{l}.routed_experts_router.weight", router[l].flatten()
+        yield f"model.blocks.{l}.routed_experts.w_up_gate", torch.cat((up[l], gates[l]), 1)
+        yield f"model.blocks.{l}.routed_experts.w_down", down[l].mT
+        yield f"model.blocks.{l}.routed_experts_router.score_bias", torch.ones(N)
+
+
 def nanochat(router, gates, up, down):
     for l in range(L):
         start = f"_orig_mod.transformer.h.{l}.mlp."
@@ -94,7 +103,8 @@ def nanochat(router, gates, up, down):
         yield f"{start}shared_expert.w_up.weight", up[l, 0]
 
 
-FORMS = (titan, megatron, megatron_by_layer, megatron_single, megatron_without_gates, olmo_dropless, olmo, nanochat)
+FORMS = (titan, megatron, megatron_by_layer, megatron_single, megatron_without_gates)
+FORMS += (olmo_dropless, olmo, olmo_v2, nanochat)
 ALONE = (megatron_without_gates, nanochat)
 
 
@@ -254,6 +264,59 @@ def test_layouts_of_the_config(tmp_path):
     (tmp_path / "out/config.json").write_text("{}")
     with pytest.raises(ValueError, match="of another model, and would be read"):
         extract.extract(tmp_path / "hf", tmp_path / "out/out.safetensors")
+
+
+def gpt_oss(router, gates, up, down):
+    """Gates, up and their biases in turns, in columns."""
+    for l in range(L):
+        start = f"model.layers.{l}.mlp."
+        yield f"{start}router.weight", router[l]
+        yield f"{start}router.bias", torch.arange(float(N)) + l
+        yield f"{start}experts.gate_up_proj", torch.stack((gates[l], up[l]), 2).flatten(1, 2).mT
+        yield f"{start}experts.gate_up_proj_bias", torch.stack((gates[l, ..., 0], up[l, ..., 0]), 2).flatten(1)
+
+
+def mixtral(router, gates, up, down):
+    for l in range(L):
+        start = f"model.layers.{l}.block_sparse_moe."
+        yield f"{start}gate.weight", router[l]
+        for e in range(N):
+            yield f"{start}experts.{e}.w1.weight", gates[l, e]
+            yield f"{start}experts.{e}.w1.bias", gates[l, e, :, 0]
+
+
+@needs_program
+@pytest.mark.parametrize("form", (gpt_oss, mixtral))
+def test_biases(form, tmp_path):
+    """Biases are taken along, so that the report of the file says that they are left out."""
+    reports, (_, gates, *_) = [], weights()
+    named = {name: tensor.clone().contiguous() for name, tensor in form(*weights())}
+    for name in ("hf", "bin", "dcp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(f'{{"model_type": "{form.__name__}", "num_experts_per_tok": 2}}')
+    safetensors.save_file(named, tmp_path / "hf/model.safetensors")
+    torch.save(named, tmp_path / "bin/pytorch_model.bin")
+    dcp.save(named, checkpoint_id=tmp_path / "dcp")
+    for name in ("hf", "bin", "dcp"):
+        out = tmp_path / f"{name}.json"
+        done = run("inspect", tmp_path / name, "--json", out, COUPLET_PROGRAM=PROGRAM)
+        assert done.returncode == 0, done.stderr
+        report = json.loads(out.read_text())
+        report = report.get("models", [report])[0]
+        reports.append((report.get("biases_left_out"), [{**layer, "prefix": ""} for layer in report["layers"]]))
+    assert reports[0] == reports[1] == reports[2] and "biases_left_out" in json.dumps(report)
+    found, _ = extract.extract(tmp_path / "dcp", tmp_path / "dcp/out.safetensors")
+    there = safetensors.load_file(tmp_path / "dcp/out.safetensors")
+    start = found.layers[1].prefix + "mlp."
+    assert torch.equal(there[f"{start}experts.2.gate_proj.bias"], gates[1, 2, :, 0])
+    if form is gpt_oss:
+        assert torch.equal(there[f"{start}gate.bias"], torch.arange(float(N)) + 1)
+
+
+def test_a_bias_of_another_shape(tmp_path):
+    named = dict(titan(*weights())) | {"layers.1.moe.router.gate.bias": torch.ones(N, 2)}
+    dcp.save(named, checkpoint_id=tmp_path / "step")
+    refused(tmp_path / "step", "tensor layers.1.moe.router.gate.bias is torch.float32 [3, 2], no bias [3]")
 
 
 @pytest.mark.skipif(not hasattr(MoeLayer, "projection"), reason="couplet inspect does not measure latent experts")
@@ -450,7 +513,7 @@ WRONG = {
             setattr(m.state_dict_metadata[GATE], "size", torch.Size((N, 1 << 40, 12))),
             chunk(m, sizes=(N, 1 << 40, 12)),
         ),
-        "is in its place",
+        "cut or damaged: .metadata says",
     ),
     "no place": (lambda m: m.storage_data.clear(), "no shard is named for its chunk at [0"),
     "no chunks": (
@@ -487,3 +550,95 @@ def test_several_files(tmp_path):
 def test_old_file_of_torch_save(tmp_path):
     torch.save(dict(titan(*weights())), tmp_path / "old.bin", _use_new_zipfile_serialization=False)
     refused(tmp_path / "old.bin", "no file of torch.save of PyTorch 1.6 or newer")
+
+
+# ---- files that say too much ---------------------------------------------------------------------------
+
+
+def test_wrong_numbers_in_a_shard_and_in_a_file(tmp_path):
+    """torch.load does not look at checksums."""
+    folder, saved = save(tmp_path / "step", titan), tmp_path / "model.pt"
+    torch.save(dict(titan(*weights())), saved)
+    for path, source in ((next(folder.glob("*.distcp")), folder), (saved, saved)):
+        blob = bytearray(path.read_bytes())
+        blob[blob.index(bytes(weights()[1][1].numpy().tobytes()[:16])) + 2] ^= 1
+        path.write_bytes(blob)
+        refused(source, f"{path}: ", "cut or damaged", "Bad CRC-32")
+
+
+def test_files_without_checksums(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        check_weights(save(tmp_path / "step", titan), titan)
+    finally:
+        torch.serialization.set_crc32_options(True)
+
+
+@pytest.mark.parametrize("size", (1 << 20, 1 << 40, 1 << 60))
+def test_sizes_beyond_the_shards(size, tmp_path):
+    def change(metadata):
+        for name in ("mlp.router.weight", "mlp.experts.experts.linear_fc1.weight"):
+            tensor = metadata.state_dict_metadata[f"decoder.layers.{name}"]
+            tensor.size = torch.Size((size, *tensor.size[1:]))
+            tensor.chunks[0].sizes = tensor.size
+
+    refused(damaged(save(tmp_path / "step", megatron), change), "cut or damaged: .metadata says ", " bytes in the ")
+
+
+def test_offsets_beyond_the_shard(tmp_path):
+    def change(metadata):
+        for place in metadata.storage_data.values():
+            place.offset += 1 << 40
+
+    refused(damaged(save(tmp_path / "step", titan), change), ".distcp: tensor ", " of a file of ")
+
+
+def test_numbers_that_are_not_in_the_file(tmp_path):
+    """A tensor with a stride of 0 has more numbers than its file."""
+    named = dict(titan(*weights())) | {GATE: torch.zeros(1).expand(N, 1 << 40, 12)}
+    torch.save(named, tmp_path / "model.pt")
+    refused(tmp_path / "model.pt", GATE, "are not in the file")
+
+
+def test_large_index_of_a_memo(tmp_path):
+    """pickle.Unpickler makes 32 GiB for this index."""
+    (tmp_path / "step").mkdir()
+    (tmp_path / "step/.metadata").write_bytes(b"\x80\x02}r\xff\xff\xff\x7f.")
+    refused(tmp_path / "step", "no metadata of torch.distributed.checkpoint")
+
+
+def test_compressed_records(tmp_path):
+    torch.save(dict(titan(*weights())), tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "model.pt", "w", 8) as made:
+        for name in whole.namelist():
+            made.writestr(name, whole.read(name))
+    refused(tmp_path / "model.pt", "is compressed")
+
+
+def test_cycles(tmp_path):
+    named = dict(titan(*weights()))
+    named["again"] = named
+    torch.save(named, tmp_path / "model.pt")
+    refused(tmp_path / "model.pt", "holds itself")
+
+    def change(metadata):
+        chunks = metadata.state_dict_metadata[GATE].chunks
+        chunks.append(chunks)
+
+    refused(damaged(save(tmp_path / "step", titan), change), "the offsets or sizes of a chunk are missing")
+
+
+def test_no_regular_files(tmp_path):
+    """A pipe would be read for ever."""
+    folder = save(tmp_path / "step", titan)
+    shard = next(folder.glob("*.distcp"))
+    for path, source in (
+        (shard, folder),
+        (folder / ".metadata", folder),
+        (tmp_path / "model.pt", tmp_path / "model.pt"),
+    ):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        refused(source, f"{path}: no regular file")
+        path.unlink()
+        shard.touch()

@@ -71,7 +71,7 @@ def as_text(found):
         layout = "columns" if layer.columns else "each" if is_each and not layer.half else "rows"
         line = f"{start} {layer.n} {layer.d} {layer.D} {layer.K} {layout}"
         line += f" of {layer.width}" if layer.width != layer.D else ""
-        line += " interleaved" if layer.half == "interleaved" else ""
+        line += f" {layer.half}" if layer.half in ("interleaved", "second") else ""
         line += f" in {len(layer.matrices)}" if is_each and layout != "each" else ""
         line += " turned" if layer.router_transposed else ""
         line += f" extra {layer.extra_rows}" if layer.extra_rows else ""

@@ -400,7 +400,9 @@ const char *cpl_moe_guess(cpl_pool *pool, const cpl_moe_config *config,
     const char *why = why_guessed(pool, config);
     if (used[0] < 0) return cpl_pool_printf(pool, "%s: read by names and shapes", why);
     const cpl_name_pattern *router = &patterns->all[used[0]], *gate = &patterns->all[used[1]];
-    const char *half = gate->pair ? ", the first half of it," : "";
+    const char *half = !gate->pair                     ? ""
+                       : gate->half == CPL_HALF_SECOND ? ", the second half of it,"
+                                                       : ", the first half of it,";
     return cpl_pool_printf(pool,
                            "%s: by names and shapes %.*s is taken for the router and %.*s%s for "
                            "the experts' gates",

@@ -236,7 +236,7 @@ static void find_signs(const cpl_layer_builder *f, const cpl_stored *says[2])
 static bool square_is_columns(cpl_layer_builder *f)
 {
     const cpl_stored *gate = f->all[0].weight, *says[2] = {NULL, NULL};
-    if (f->r->config->is_gguf) return false;
+    if (f->r->config->is_gguf || cpl_gate_pattern(f)->half == CPL_HALF_SECOND) return false;
     find_signs(f, says);
     bool open = !says[0] && !says[1];
     if (open && !cpl_gate_pattern(f)->pair && cpl_family_is_listed(f)) return false;
@@ -301,7 +301,7 @@ static bool set_D(cpl_layer_builder *f)
     }
     layer->D           = pair ? layer->width / 2 : layer->width;
     layer->interleaved = cpl_gate_pattern(f)->half == CPL_HALF_IN_TURNS && is_own;
-    layer->second      = cpl_gate_pattern(f)->half == CPL_HALF_SECOND && is_own;
+    layer->second      = cpl_gate_pattern(f)->half == CPL_HALF_SECOND;
     if (!pair && cpl_gate_each(f) && layer->layout == CPL_GATE_ROWS)
         layer->layout = CPL_GATE_PER_EXPERT;
     return true;

@@ -55,24 +55,32 @@ static bool has_bias(const cpl_layer_builder *f, int pattern)
 
 /* ---- the down projection beside the first gate ---- */
 
-/* Returns the tensor whose name has a 2 in place of a 1 in the name of the first gate (w2,
- * linear_fc2), or NULL. */
+/* Returns whether `name` is `gate` with a 2 in place of a 1 (w2, linear_fc2), or with "down" in
+ * place of "up_gate" (w_down). */
+static bool names_down(const char *gate, const char *name)
+{
+    static const char pair[] = "up_gate", down[] = "down";
+    const size_t n_pair = sizeof pair - 1, n_down = sizeof down - 1;
+    while (*gate && *gate == *name) gate++, name++;
+    if (*gate == '1' && *name == '2') return strcmp(gate + 1, name + 1) == 0;
+    return strncmp(gate, pair, n_pair) == 0 && strncmp(name, down, n_down) == 0 &&
+           strcmp(gate + n_pair, name + n_down) == 0;
+}
+
+/* Returns the down projection beside the first gate, or NULL. */
 static const cpl_stored *find_down(const cpl_layer_builder *f)
 {
     const char *gate = f->first[0]->tensor->name;
     for (int64_t i = 0; i < f->names->n_tensors; i++) {
         const cpl_stored *tensor = f->names->tensors[i];
-        size_t at                = 0;
-        while (gate[at] && gate[at] == tensor->name[at]) at++;
-        if (gate[at] == '1' && tensor->name[at] == '2' &&
-            strcmp(gate + at + 1, tensor->name + at + 1) == 0 && tensor->rank > 1)
-            return tensor;
+        if (tensor->rank > 1 && names_down(gate, tensor->name)) return tensor;
     }
     return NULL;
 }
 
-/* Sets the form of the gates and flat_n. A pair [2D,d] stands beside [d,D]; [D,d] beside [d,D] has
- * no gate. OLMo-core stores a router as [n d], gates as [n D,d] or [n d,D], and w2 as [n D,d]. */
+/* Sets the form of the gates and flat_n. A pair [2D,d] stands beside [d,D] or [D,d]; [D,d] beside
+ * one of the two has no gate. OLMo-core stores a router as [n d], gates as [n D,d] or [n d,D], and
+ * w2 as [n D,d]. */
 static void read_down(cpl_layer_builder *f)
 {
     int64_t count;
@@ -81,8 +89,10 @@ static void read_down(cpl_layer_builder *f)
     f->form = f->r->patterns->all[f->gate];
     if (gate->rank < 2) return;
     const int64_t rows = gate->shape[gate->rank - 2], cols = gate->shape[gate->rank - 1];
-    const int64_t last = down ? down->shape[down->rank - 1] : cols;
-    if (f->form.pair && down && last == rows && down->shape[down->rank - 2] == cols) {
+    const int64_t last   = down ? down->shape[down->rank - 1] : cols;
+    const int64_t height = down ? down->shape[down->rank - 2] : 0;
+    if (f->form.pair && down &&
+        ((height == cols && last == rows) || (height == rows && last == cols))) {
         f->form.pair = false;
         f->form.half = CPL_HALF_ALONE;
     }

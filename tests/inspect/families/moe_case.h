@@ -114,6 +114,7 @@ static inline void moe_map_text(cpl_text *out, const cpl_moe_map *map)
                         l->D, l->K, layouts[l->layout]);
         if (l->width != l->D) cpl_text_printf(out, " of %" PRId64, l->width);
         if (l->interleaved) cpl_text_printf(out, " interleaved");
+        if (l->second) cpl_text_printf(out, " second");
         if (l->n_matrices != (l->layout == CPL_GATE_PER_EXPERT ? l->n : 1))
             cpl_text_printf(out, " in %" PRId64, l->n_matrices);
         if (l->router_transposed) cpl_text_printf(out, " turned");
