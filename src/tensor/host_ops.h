@@ -123,6 +123,9 @@ typedef struct cpl_host_ops {
     void (*centre)(cpl_matrix x);
     /* Sets out [x.rows] to the Euclidean norms of the rows of x. */
     void (*row_norms)(float *out, cpl_matrix x);
+    /* Replaces x by unit_rows of x, and the gradient dx of the result by the gradient of x. */
+    void (*unit_rows)(cpl_matrix x, const float *mean, double scale);
+    void (*unit_rows_backward)(cpl_matrix dx, cpl_matrix x, double scale);
 
     /* ---- figures and largest singular values; as in ops.h ---- */
 

@@ -171,6 +171,13 @@ struct cpl_ops {
                            float limit);
     /* y [n,d] = the rows of x minus their mean. y may be x. n may be 0. */
     void (*centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x);
+    /* y [n,d] = mean [d] + scale x_i / |x_i| for each row x_i of x; mean where x_i is 0. y may be
+     * x. */
+    void (*unit_rows)(cpl_backend *be, cpl_tensor y, cpl_tensor x, cpl_tensor mean, double scale);
+    /* Runs backward of unit_rows: dx [n,d] = scale / |x_i| (dy_i - u_i (u_i . dy_i)) with u_i = x_i
+     * / |x_i|; 0 where x_i is 0. dx may be dy. */
+    void (*unit_rows_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
+                               double scale);
     /* y *adds* scale x. Shapes may differ, counts must be equal. y may be F64. */
     void (*add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale);
     /* y *adds* a b, entry by entry. All are F32 with equal counts, and y shares no memory with a
@@ -301,6 +308,9 @@ struct cpl_ops {
      * |W_g^j|_F of the experts' gates [n,D,d]. NaN or infinity in x[i] makes out[i] NaN or
      * infinite. */
     void (*row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
+    /* out [2,d] F64 *adds* the sums of each column of x [T,d], F32 or BF16: of its numbers, then of
+     * their squares. T may be 0. */
+    void (*column_moments)(cpl_backend *be, cpl_tensor out, cpl_tensor x);
 
     /* ---- largest singular values (spectral.c) ---- */
 

@@ -111,3 +111,37 @@ TEST(test_row_norms_show_nan_and_infinity)
         assert_true(isinf(cpl_f32(norms)[2]));
     }
 }
+
+/* ---- moments of columns ---- */
+
+static void check_column_moments(cpl_dtype type, int64_t T, int64_t d)
+{
+    cpl_tensor x = new_tensor(type, T, d);
+    double *out[3], *want = new_doubles(2 * d);
+    randomise(x, 1);
+    for (int64_t i = 0; i < 2 * d; i++) want[i] = 100;
+    for (int64_t i = 0; i < T * d; i++) {
+        const double v = type == CPL_F32 ? (double)cpl_f32(x)[i]
+                                         : (double)cpl_bf16_to_f32(((uint16_t *)x.storage)[i]);
+        want[i % d] += v;
+        want[d + i % d] += v * v;
+    }
+    for (int i = 0; i < 3; i++) {
+        cpl_backend *be = backend(i + 1);
+        out[i]          = new_doubles(2 * d);
+        for (int64_t k = 0; k < 2 * d; k++) out[i][k] = 100;
+        be->ops->column_moments(be, cpl_tensor_2d(out[i], CPL_F64, 2, d), x);
+        assert_memory_equal(out[i], out[0], (size_t)(2 * d) * sizeof(double));
+    }
+    for (int64_t k = 0; k < 2 * d; k++)
+        assert_near(out[0][k], want[k], 4 * DBL_EPSILON * (100 + (double)T));
+}
+
+TEST(test_column_moments)
+{
+    for (int type = CPL_F32; type <= CPL_BF16; type++) {
+        check_column_moments((cpl_dtype)type, 0, 3);
+        check_column_moments((cpl_dtype)type, 1, 1);
+        check_column_moments((cpl_dtype)type, 300, 130);
+    }
+}

@@ -137,6 +137,71 @@ TEST(test_add_product)
     assert_memory_equal(y, want, sizeof want);
 }
 
+/* Returns sum_k g_k y_k of the row y = mean + scale x / |x|. */
+static double unit_row_along(const double *x, const double *mean, const double *g, int64_t d,
+                             double scale)
+{
+    double square = 0, sum = 0;
+    for (int64_t k = 0; k < d; k++) square += x[k] * x[k];
+    const double by = square == 0 ? 0 : scale / sqrt(square);
+    for (int64_t k = 0; k < d; k++) sum += g[k] * (mean[k] + by * x[k]);
+    return sum;
+}
+
+/* Compares each number of a row, and of its gradient, with the same in double: the row by the unit
+ * vectors, the gradient by central differences. */
+static void check_unit_row(const float *y, const float *dx, const float *x, const float *mean,
+                           const float *dy, int64_t d, double scale)
+{
+    enum { MOST = 64 };
+    const double step = 1e-5;
+    double at[MOST], m[MOST], g[MOST], one[MOST] = {0};
+    for (int64_t k = 0; k < d; k++)
+        at[k] = (double)x[k], m[k] = (double)mean[k], g[k] = (double)dy[k];
+    for (int64_t k = 0; k < d; k++) {
+        one[k] = 1;
+        assert_near((double)y[k], unit_row_along(at, m, one, d, scale), 4 * FLT_EPSILON * scale);
+        one[k] = 0;
+        at[k] += step;
+        const double above = unit_row_along(at, m, g, d, scale);
+        at[k] -= 2 * step;
+        const double below = unit_row_along(at, m, g, d, scale);
+        at[k] += step;
+        const double slope = (above - below) / (2 * step);
+        assert_near((double)dx[k], slope, 1e-6 * scale);
+    }
+}
+
+/* The gradient is at right angles to its row. A zero row gives the mean, and no gradient. Both
+ * operations run in place too, with any number of threads. */
+TEST(test_unit_rows)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {2, 3}, {5, 21}, {700, 40}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++, release_all(state)) {
+        const int64_t n = sizes[i][0], d = sizes[i][1], zero = n / 2;
+        const double scale = 3;
+        cpl_tensor x = normal_2d(n, d, 1), y = new_tensor(CPL_F32, n, d), mean = normal_1d(d, 1);
+        cpl_tensor dy = normal_2d(n, d, 1), dx = new_tensor(CPL_F32, n, d);
+        if (n > 1) memset(cpl_f32(x) + zero * d, 0, (size_t)d * sizeof(float));
+        cpl_backend *be = new_cpu(CPL_F32, 2, (cpl_work){0}), *one = backend(1);
+        be->ops->unit_rows(be, y, x, mean, scale);
+        be->ops->unit_rows_backward(be, dx, dy, x, scale);
+        for (int64_t k = 0; k < n; k++)
+            if (k != zero || n == 1)
+                check_unit_row(cpl_f32(y) + k * d, cpl_f32(dx) + k * d, cpl_f32(x) + k * d,
+                               cpl_f32(mean), cpl_f32(dy) + k * d, d, scale);
+        for (int64_t k = zero * d; n > 1 && k < (zero + 1) * d; k++)
+            assert_true(cpl_f32(y)[k] == cpl_f32(mean)[k % d] && cpl_f32(dx)[k] == 0);
+        one->ops->unit_rows_backward(one, dy, dy, x, scale);
+        one->ops->unit_rows(one, x, x, mean, scale);
+        assert_same_bits(x, y);
+        assert_same_bits(dy, dx);
+        cpl_f32(x)[0] = NAN;
+        be->ops->unit_rows(be, y, x, mean, scale);
+        assert_true(isnan(cpl_f32(y)[d - 1]));
+    }
+}
+
 /* Rows have a large common part. The operation runs in place too. */
 TEST(test_centre)
 {

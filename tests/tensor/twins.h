@@ -183,6 +183,17 @@ static void twin_centre(cpl_backend *be, const shape *s, results *r)
     be->ops->centre(be, kept_2d(r, s->n, s->d), normal_2d(s->n, s->d, 1));
 }
 
+static void twin_unit_rows(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->unit_rows(be, kept_2d(r, s->n, s->d), normal_2d(s->n, s->d, 1), normal_1d(s->d, 1), 3);
+}
+
+static void twin_unit_rows_backward(cpl_backend *be, const shape *s, results *r)
+{
+    be->ops->unit_rows_backward(be, kept_2d(r, s->n, s->d), normal_2d(s->n, s->d, 1),
+                                normal_2d(s->n, s->d, 1), 3);
+}
+
 static void twin_add(cpl_backend *be, const shape *s, results *r)
 {
     be->ops->add(be, kept_2d(r, tokens(s), s->d), normal_2d(tokens(s), s->d, 1), 1);
@@ -517,6 +528,17 @@ static void twin_row_norms(cpl_backend *be, const shape *s, results *r)
 {
     be->ops->row_norms(be, kept_1d(r, s->n), new_3d(s->n, s->D, s->d));
     be->ops->row_norms(be, kept_1d(r, tokens(s)), activation(r, tokens(s), s->V));
+}
+
+static void twin_column_moments(cpl_backend *be, const shape *s, results *r)
+{
+    double sums[2 * 64] = {0};
+    r->terms            = tokens(s);
+    assert_true(s->d <= 64);
+    be->ops->column_moments(be, cpl_tensor_2d(sums, CPL_F64, 2, s->d),
+                            activation(r, tokens(s), s->d));
+    cpl_tensor kept = kept_2d(r, 2, s->d);
+    for (int64_t i = 0; i < 2 * s->d; i++) cpl_f32(kept)[i] = (float)sums[i];
 }
 
 static void twin_spectral_norms(cpl_backend *be, const shape *s, results *r)

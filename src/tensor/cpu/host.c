@@ -43,6 +43,20 @@ void CPL_ISA_NAME(cpl_cpu_host_row_norms)(float *out, cpl_matrix x)
     CPL_ISA_NAME(cpl_cpu_row_norms)(&be, vector_of(out, x.rows), tensor_of(x));
 }
 
+void CPL_ISA_NAME(cpl_cpu_host_unit_rows)(cpl_matrix x, const float *mean, double scale)
+{
+    cpl_backend be = on(1, NULL, 0);
+    CPL_ISA_NAME(cpl_cpu_unit_rows)
+    (&be, tensor_of(x), tensor_of(x), vector_of(mean, x.cols), scale);
+}
+
+void CPL_ISA_NAME(cpl_cpu_host_unit_rows_backward)(cpl_matrix dx, cpl_matrix x, double scale)
+{
+    cpl_backend be = on(1, NULL, 0);
+    CPL_ISA_NAME(cpl_cpu_unit_rows_backward)
+    (&be, tensor_of(dx), tensor_of(dx), tensor_of(x), scale);
+}
+
 size_t CPL_ISA_NAME(cpl_cpu_host_figures_bytes)(int64_t n, int64_t d)
 {
     const cpl_backend be = on(1, NULL, 0);

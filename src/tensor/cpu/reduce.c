@@ -89,3 +89,33 @@ void CPL_ISA_NAME(cpl_cpu_row_norms)(cpl_backend *be, cpl_tensor out, cpl_tensor
 #pragma omp parallel for num_threads(cpl_threads(be, n *length)) schedule(static)
     for (int64_t i = 0; i < n; i++) norm[i] = (float)sqrt(squares_of(x, i * length, length));
 }
+
+enum { MOMENT_COLUMNS = 64 }; /* columns of a block of column_moments */
+
+/* Adds the moments of `count` columns of x from `first` on, token by token. */
+static void add_moments(double *sum, double *squares, cpl_tensor x, int64_t first, int64_t count)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    float room[MOMENT_COLUMNS];
+    for (int64_t t = 0; t < T; t++) {
+        const float *row = cpl_row_read(x, t * d + first, count, room);
+#pragma omp simd
+        for (int64_t k = 0; k < count; k++) {
+            sum[k] += (double)row[k];
+            squares[k] += (double)row[k] * (double)row[k];
+        }
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_column_moments)(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    const cpl_blocks cut = {d, (d + MOMENT_COLUMNS - 1) / MOMENT_COLUMNS, MOMENT_COLUMNS};
+    double *sum          = cpl_f64(out);
+    CPL_ASSERT(cpl_tensor_count(out) == 2 * d);
+#pragma omp parallel for num_threads(cpl_threads(be, 2 * T * d)) schedule(static)
+    for (int64_t b = 0; b < cut.n; b++) {
+        const int64_t first = cpl_block_begin(cut, b);
+        add_moments(sum + first, sum + d + first, x, first, cpl_block_end(cut, b) - first);
+    }
+}

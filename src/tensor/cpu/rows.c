@@ -158,6 +158,53 @@ void CPL_ISA_NAME(cpl_cpu_centre)(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     }
 }
 
+static double row_dot(const float *x, const float *y, int64_t d)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t k = 0; k < d; k++) sum += (double)x[k] * (double)y[k];
+    return sum;
+}
+
+/* Returns scale / |x| for square = |x|^2, or 0 if x is 0. NaN gives NaN. */
+static double over_length(double scale, double square)
+{
+    return square == 0 ? 0 : scale / sqrt(square);
+}
+
+void CPL_ISA_NAME(cpl_cpu_unit_rows)(cpl_backend *be, cpl_tensor y, cpl_tensor x, cpl_tensor mean,
+                                     double scale)
+{
+    const int64_t n = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    const float *m = cpl_f32(mean), *from = cpl_f32(x);
+    float *to = cpl_f32(y);
+    CPL_ASSERT(cpl_tensor_count(mean) == d);
+#pragma omp parallel for num_threads(cpl_threads(be, 3 * n * d)) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float *px = from + i * d;
+        const double by = over_length(scale, row_dot(px, px, d));
+#pragma omp simd
+        for (int64_t k = 0; k < d; k++) to[i * d + k] = (float)((double)m[k] + by * (double)px[k]);
+    }
+}
+
+void CPL_ISA_NAME(cpl_cpu_unit_rows_backward)(cpl_backend *be, cpl_tensor dx, cpl_tensor dy,
+                                              cpl_tensor x, double scale)
+{
+    const int64_t n = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    const float *g = cpl_f32(dy), *from = cpl_f32(x);
+    float *to = cpl_f32(dx);
+#pragma omp parallel for num_threads(cpl_threads(be, 4 * n * d)) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        const float *px = from + i * d, *pg = g + i * d;
+        const double square = row_dot(px, px, d), by = over_length(scale, square);
+        const double along = square == 0 ? 0 : row_dot(px, pg, d) / square;
+#pragma omp simd
+        for (int64_t k = 0; k < d; k++)
+            to[i * d + k] = (float)(by * ((double)pg[k] - along * (double)px[k]));
+    }
+}
+
 void CPL_ISA_NAME(cpl_cpu_add)(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
 {
     const int64_t count = cpl_tensor_count(x);

@@ -116,20 +116,26 @@ __global__ void __launch_bounds__(CPL_FOUR_THREADS)
     }
 }
 
-/* Returns the sum of column `column` of x [n,d] to all threads of the column. `part` is shared
- * memory. */
-static __device__ double column_sum(const float *x, int64_t n, int64_t d, int64_t column,
-                                    double *part)
+/* Returns the sum over the groups of rows to all threads of the column. `part` is shared memory. */
+static __device__ double group_sum(double sum, double *part)
 {
     const int at = (int)threadIdx.x;
-    double sum   = 0;
-    for (int64_t i = threadIdx.y; column < d && i < n; i += COLUMN_GROUPS)
-        sum += (double)x[i * d + column];
+    __syncthreads(); /* an earlier sum may still be read */
     part[(int)threadIdx.y * COLUMNS + at] = sum;
     __syncthreads();
     sum = 0;
     for (int k = 0; k < COLUMN_GROUPS; k++) sum += part[k * COLUMNS + at];
     return sum;
+}
+
+/* Returns the sum of column `column` of x [n,d] to all threads of the column. */
+static __device__ double column_sum(const float *x, int64_t n, int64_t d, int64_t column,
+                                    double *part)
+{
+    double sum = 0;
+    for (int64_t i = threadIdx.y; column < d && i < n; i += COLUMN_GROUPS)
+        sum += (double)x[i * d + column];
+    return group_sum(sum, part);
 }
 
 static dim3 column_grid(int64_t d)
@@ -230,6 +236,93 @@ extern "C" void cpl_cuda_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     const int64_t n = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
     CPL_LAUNCH(be, centre, column_grid(n ? d : 0), dim3(COLUMNS, COLUMN_GROUPS),
                COLUMNS * COLUMN_GROUPS * sizeof(double), cpl_f32(y), cpl_f32(x), n, d);
+}
+
+__global__ void column_moments(double *out, cpl_device_numbers x, int64_t T, int64_t d)
+{
+    CPL_SHARED(double, part);
+    const int64_t column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
+    double sum = 0, squares = 0;
+    for (int64_t t = threadIdx.y; column < d && t < T; t += COLUMN_GROUPS) {
+        const double v = (double)cpl_device_get(x, t * d + column);
+        sum += v;
+        squares += v * v;
+    }
+    sum     = group_sum(sum, part);
+    squares = group_sum(squares, part);
+    if (threadIdx.y != 0 || column >= d) return;
+    out[column] += sum;
+    out[d + column] += squares;
+}
+
+extern "C" void cpl_cuda_column_moments(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    const int64_t T = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    CPL_ASSERT(cpl_tensor_count(out) == 2 * d);
+    CPL_LAUNCH(be, column_moments, column_grid(T ? d : 0), dim3(COLUMNS, COLUMN_GROUPS),
+               COLUMNS * COLUMN_GROUPS * sizeof(double), cpl_f64(out), cpl_device_numbers_of(x), T,
+               d);
+}
+
+/* ---- rows of one length ---- */
+
+/* Returns x . y of this row of threads' row of x and y [n,d], or 0 without a row. */
+static __device__ double row_dot(cpl_device_numbers x, cpl_device_numbers y, int64_t row, int64_t n,
+                                 int64_t d, double *part)
+{
+    const int64_t at = row * d, end = at + d;
+    double sum = 0;
+    for (int64_t i = 4 * (int64_t)threadIdx.x; row < n && i < d; i += 4 * blockDim.x) {
+        const cpl_four v = cpl_four_get(x, at + i, end), w = cpl_four_get(y, at + i, end);
+        for (int k = 0; k < 4; k++) sum += (double)v.at[k] * (double)w.at[k];
+    }
+    return cpl_four_row_sum(sum, part + CPL_FOUR_PART * threadIdx.y);
+}
+
+/* Sets y = mean + scale / |x| (g - along x) for each row, where g is x and along 0, or with `back`
+ * g is the gradient of the result and along x . g / |x|^2. */
+__global__ void unit_rows(cpl_device_numbers y, cpl_device_numbers g, cpl_device_numbers x,
+                          cpl_device_numbers mean, int64_t n, int64_t d, double scale, bool back)
+{
+    CPL_SHARED(double, part);
+    const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y, at = row * d;
+    const double square = row_dot(x, x, row, n, d, part);
+    const double across = back ? row_dot(x, g, row, n, d, part) : 0;
+    const double by     = square == 0 ? 0 : scale / sqrt(square);
+    const double along  = square == 0 ? 0 : across / square;
+    if (row >= n) return;
+    for (int64_t i = 4 * (int64_t)threadIdx.x; i < d; i += 4 * blockDim.x) {
+        const cpl_four w = cpl_four_get(x, at + i, at + d);
+        cpl_four v = cpl_four_get(g, at + i, at + d), m = {};
+        if (!back) m = cpl_four_get(mean, i, d);
+        for (int k = 0; k < 4; k++)
+            v.at[k] = (float)((double)m.at[k] + by * ((double)v.at[k] - along * (double)w.at[k]));
+        cpl_four_set(y, at + i, at + d, v);
+    }
+}
+
+static void launch_unit_rows(cpl_backend *be, cpl_tensor y, cpl_tensor g, cpl_tensor x,
+                             cpl_tensor mean, double scale, bool back)
+{
+    const int64_t n = cpl_tensor_rows(x), d = cpl_tensor_cols(x);
+    const dim3 block = cpl_four_row_block(d);
+    CPL_ASSERT(cpl_tensor_count(y) == n * d && cpl_tensor_count(g) == n * d);
+    CPL_LAUNCH(be, unit_rows, row_grid(n, block), block, CPL_FOUR_PART * block.y * sizeof(double),
+               cpl_device_numbers_of(y), cpl_device_numbers_of(g), cpl_device_numbers_of(x),
+               cpl_device_numbers_of(mean), n, d, scale, back);
+}
+
+extern "C" void cpl_cuda_unit_rows(cpl_backend *be, cpl_tensor y, cpl_tensor x, cpl_tensor mean,
+                                   double scale)
+{
+    CPL_ASSERT(cpl_tensor_count(mean) == cpl_tensor_cols(x));
+    launch_unit_rows(be, y, x, x, mean, scale, false);
+}
+
+extern "C" void cpl_cuda_unit_rows_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy,
+                                            cpl_tensor x, double scale)
+{
+    launch_unit_rows(be, dx, dy, x, x, scale, true);
 }
 
 __global__ void add(cpl_device_numbers y, cpl_device_numbers x, int64_t count, float scale)

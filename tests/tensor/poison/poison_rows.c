@@ -68,6 +68,27 @@ void cpl_poison_centre(cpl_backend *be, cpl_tensor y, cpl_tensor x)
     CPL_POISON_CALL(centre, y, x);
 }
 
+void cpl_poison_unit_rows(cpl_backend *be, cpl_tensor y, cpl_tensor x, cpl_tensor mean,
+                          double scale)
+{
+    cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(y, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(mean, CPL_F32, x.shape[1]);
+    cpl_poison_apart(CPL_POISON_LIST(y), CPL_POISON_LIST(mean));
+    poison_unless_same(be, y, x);
+    CPL_POISON_CALL(unit_rows, y, x, mean, scale);
+}
+
+void cpl_poison_unit_rows_backward(cpl_backend *be, cpl_tensor dx, cpl_tensor dy, cpl_tensor x,
+                                   double scale)
+{
+    cpl_poison_holds(dx, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_holds(dy, CPL_F32, cpl_tensor_count(x));
+    cpl_poison_apart(CPL_POISON_LIST(dx), CPL_POISON_LIST(x));
+    poison_unless_same(be, dx, dy);
+    CPL_POISON_CALL(unit_rows_backward, dx, dy, x, scale);
+}
+
 void cpl_poison_add(cpl_backend *be, cpl_tensor y, cpl_tensor x, float scale)
 {
     cpl_poison_holds(y, y.dtype == CPL_F64 ? CPL_F64 : CPL_F32, cpl_tensor_count(x));
@@ -165,6 +186,13 @@ void cpl_poison_count_negative(cpl_backend *be, cpl_tensor out, cpl_tensor x)
     cpl_poison_holds(out, CPL_F64, 1);
     cpl_poison_holds(x, CPL_F32, cpl_tensor_count(x));
     CPL_POISON_CALL(count_negative, out, x);
+}
+
+void cpl_poison_column_moments(cpl_backend *be, cpl_tensor out, cpl_tensor x)
+{
+    cpl_poison_is_float(x);
+    cpl_poison_holds(out, CPL_F64, 2 * x.shape[1]);
+    CPL_POISON_CALL(column_moments, out, x);
 }
 
 void cpl_poison_dot(cpl_backend *be, cpl_tensor out, cpl_tensor x, cpl_tensor y)
