@@ -240,6 +240,40 @@ CPL_API CPL_NODISCARD cpl_status cpl_erc_latent_rows(cpl_erc_latent *latent);
  * again from its key, so that no state is kept between the calls. Errors: as above. */
 CPL_API CPL_NODISCARD cpl_status cpl_erc_latent_gradients(const cpl_erc_latent *latent);
 
+/* ---- proxies on the side of the tokens: rows P in place of R ----
+ *
+ * The loss of the rows P (docs/method.md 3.15). Noise, its bound, M and the loss are those of P:
+ *
+ *     Q_i = R_i - 1/n sum over j of R_j,    P_i = m + sigma Q_i / |Q_i|;    P_i = m where Q_i = 0
+ *
+ * m is the mean of the layer's input x over tokens, sigma^2 the mean of |x|^2 less |m|^2, for
+ * example moving means over the steps. They are constants for the gradient, |Q_i| is not. Each
+ * process makes these calls, with the fields of `erc` as above:
+ *
+ *     cpl_erc_token_rows(P, R, m, sigma, n, d);
+ *     erc.router = P; erc.router_grad = dP;      zeros [n,d]; with latent experts latent.router
+ *     cpl_erc_run(&erc);                         or the three phases
+ *     cpl_erc_token_gradients(dR, dP, R, sigma, n, d);
+ *
+ * Both run in the calling thread, and return CPL_ERR_INPUT for an argument that is not acceptable:
+ * n 1 ... 65535, d 1 ... 2^24, `scale` (sigma) at least 0 and finite. */
+
+/* Sets rows P [n,d] from the router R [n,d] and the mean m [d]. */
+CPL_API CPL_NODISCARD cpl_status cpl_erc_token_rows(float *rows, const float *router,
+                                                    const float *mean, double scale,
+                                                    int64_t n_experts, int64_t d_model);
+
+/* *Adds* to router_grad dR [n,d] the gradient through P, from rows_grad dP [n,d]:
+ *
+ *     dQ_i = (sigma / |Q_i|) (dP_i - q_i (q_i . dP_i)), q_i = Q_i / |Q_i|;    dQ_i = 0 where Q_i = 0
+ *     dR   = dQ less its mean over the rows
+ *
+ * The gradient is linear in dP, so dP may be a term of a sum over processes. Returns CPL_ERR_MEMORY
+ * if 2 n d floats of scratch cannot be allocated. */
+CPL_API CPL_NODISCARD cpl_status cpl_erc_token_gradients(float *router_grad, const float *rows_grad,
+                                                         const float *router, double scale,
+                                                         int64_t n_experts, int64_t d_model);
+
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,11 @@ const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES] = {
 #include "model/aux_losses.def"
 };
 
+const char *cpl_erc_proxy_name(int proxy)
+{
+    return proxy == CPL_PROXY_CENTRED ? "centred" : proxy == CPL_PROXY_TOKENS ? "tokens" : "row";
+}
+
 /* ---- weights ---- */
 
 double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which)
@@ -44,10 +49,10 @@ cpl_status cpl_aux_resolve(cpl_aux_settings *losses, const cpl_model_settings *m
         if (isnan(*weight)) *weight = cpl_router_meets(model, row->where) ? row->unset_weight : 0;
         if (*weight > 0 && !cpl_router_meets(model, row->needs)) return refuse(row, *weight, model);
     }
-    if (losses->erc.proxy == CPL_PROXY_CENTRED && !cpl_router_of(model)->has_rows)
+    if (losses->erc.proxy != CPL_PROXY_ROW && !cpl_router_of(model)->has_rows)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "erc.proxy is centred, but model.router is %s, which has no router rows",
-                        cpl_router_of(model)->name);
+                        "erc.proxy is %s, but model.router is %s, which has no router rows",
+                        cpl_erc_proxy_name(losses->erc.proxy), cpl_router_of(model)->name);
     if (losses->erc.gradient != CPL_ERC_TO_BOTH && !cpl_router_of(model)->has_rows)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "erc.gradient is %s, but model.router is %s, which has no router rows",

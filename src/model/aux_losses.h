@@ -30,6 +30,9 @@ typedef struct cpl_aux_loss_row {
 
 extern const cpl_aux_loss_row cpl_aux_losses[CPL_N_AUX_LOSSES];
 
+/* Returns the word of erc.proxy. */
+const char *cpl_erc_proxy_name(int proxy);
+
 /* Returns the value of NAME.weight of one loss. */
 double cpl_aux_weight(const cpl_aux_settings *losses, cpl_aux_loss which);
 

@@ -113,7 +113,7 @@ static void set_part(cpl_erc_job *job, int64_t n, const cpl_mesh *mesh)
 }
 
 /* Returns the outputs of the loss in terms of its rows. Gradients that erc.gradient leaves out are
- * none. With erc.proxy centred, the gradient of the centred rows replaces the gradient of R. */
+ * none. Unless erc.proxy is row, the gradient of the rows that replace R replaces that of R. */
 static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_outputs *out,
                                             const cpl_erc_settings *erc)
 {
@@ -122,16 +122,35 @@ static cpl_coupling_outputs outputs_of_rows(cpl_backend *be, const cpl_coupling_
     if (erc->gradient == CPL_ERC_TO_EXPERTS) o.dR = none;
     if (erc->gradient == CPL_ERC_TO_ROUTER) o.dw = (cpl_expert_weights){none, none, none};
     if (erc->gradient == CPL_ERC_TO_ROUTER) o.latent.dw = none;
-    if (!cpl_tensor_is_there(o.dR) || erc->proxy != CPL_PROXY_CENTRED) return o;
+    if (!cpl_tensor_is_there(o.dR) || erc->proxy == CPL_PROXY_ROW) return o;
     be->ops->fill(be, out->drows, 0);
     o.dR = out->drows;
     return o;
 }
 
-/* Adds the gradient of R, computed from the gradient of its centred rows. Centring is linear and
- * symmetric, so the gradient is centred too. */
-static void centre_gradient(cpl_backend *be, const cpl_coupling_outputs *out)
+/* Returns the rows of the loss: R, or the rows of erc.proxy, set in out->rows. */
+static cpl_tensor set_rows(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R,
+                           const cpl_erc_settings *erc)
 {
+    const cpl_coupling_tokens *t = &out->tokens;
+    if (erc->proxy == CPL_PROXY_ROW) return R;
+    be->ops->centre(be, out->rows, R);
+    if (erc->proxy == CPL_PROXY_TOKENS)
+        be->ops->unit_rows(be, out->rows, out->rows, t->mean, t->scale);
+    return out->rows;
+}
+
+/* Adds the gradient of R, computed from the gradient of the rows of erc.proxy. Centring is linear
+ * and symmetric, so the gradient is centred too. The centred rows, whose lengths the gradient
+ * needs, take the place of out->rows for a moment. */
+static void rows_backward(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R,
+                          const cpl_erc_settings *erc)
+{
+    if (erc->proxy == CPL_PROXY_TOKENS) {
+        be->ops->centre(be, out->rows, R);
+        be->ops->unit_rows_backward(be, out->drows, out->drows, out->rows, out->tokens.scale);
+        (void)set_rows(be, out, R, erc);
+    }
     be->ops->centre(be, out->drows, out->drows);
     be->ops->add(be, out->dR, out->drows, 1);
 }
@@ -236,14 +255,12 @@ void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R
                   cpl_dtype compute, const cpl_coupling_noise *noise, cpl_mesh *mesh)
 {
     const int64_t draws            = cpl_coupling_draws(erc, noise);
-    const bool centred             = erc->proxy == CPL_PROXY_CENTRED;
-    const cpl_tensor rows          = centred ? out->rows : R;
+    const cpl_tensor rows          = set_rows(be, out, R, erc);
     const cpl_coupling_outputs own = outputs_of_rows(be, out, erc);
-    if (centred) be->ops->centre(be, rows, R);
-    cpl_erc_job job = job_of(&own, rows, w, erc, mesh);
-    job.compute     = compute;
-    job.alpha       = alpha;
-    job.weight      = weight / (double)draws;
+    cpl_erc_job job                = job_of(&own, rows, w, erc, mesh);
+    job.compute                    = compute;
+    job.alpha                      = alpha;
+    job.weight                     = weight / (double)draws;
     be->ops->fill(be, out->loss, 0);
     be->ops->erc.nearest(be, out->eps, rows);
     for (int64_t draw = 0; draw < draws; draw++) {
@@ -256,5 +273,5 @@ void cpl_coupling(cpl_backend *be, const cpl_coupling_outputs *out, cpl_tensor R
         if (is_latent(out)) project_rows_backward(be, &own);
     }
     if (mesh) cpl_group_sum_tensor(&mesh->world, be, out->loss);
-    if (centred && cpl_tensor_is_there(own.dR)) centre_gradient(be, out);
+    if (erc->proxy != CPL_PROXY_ROW && cpl_tensor_is_there(own.dR)) rows_backward(be, out, R, erc);
 }

@@ -12,7 +12,8 @@
  *                                          + max(M[j,i] - alpha M[i,i], 0)
  *
  *         With erc.proxy centred, the rows R_i - 1/n sum_j R_j replace R_i throughout
- *         (docs/method.md 3.13). Latent experts read V_i = W_l R~_i [l] in place of R~_i, and
+ *         (docs/method.md 3.13). With erc.proxy tokens they are scaled to one length and moved to
+ *         the mean of the tokens (docs/method.md 3.15). Latent experts read V_i = W_l R~_i [l] in place of R~_i, and
  *         M[i,j] = |V_i W_g^j| (docs/method.md 3.14). */
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
@@ -31,6 +32,13 @@ typedef struct cpl_coupling_latent {
     cpl_tensor dx, dv; /* [n,d], [n,l]: scratch, needed with a gradient */
 } cpl_coupling_latent;
 
+/* The moments of the inputs x [d] of a layer's experts, for erc.proxy tokens: inputs, and constants
+ * for the gradient. */
+typedef struct cpl_coupling_tokens {
+    cpl_tensor mean; /* [d] m, the mean of x */
+    double scale;    /* sigma, the root of the mean of |x|^2 - |m|^2 */
+} cpl_coupling_tokens;
+
 /* The results of one layer. */
 typedef struct cpl_coupling_outputs {
     cpl_tensor M;     /* [n,n] or none: *set*, for the delta below; over a mesh this rank's part,
@@ -42,12 +50,12 @@ typedef struct cpl_coupling_outputs {
                          the sum divided by cpl_coupling_draws */
     cpl_tensor diagonal, violations; /* [n], [2,n] I32: *set*; scratch for the caller */
     cpl_tensor dR;                   /* [n,d] *adds*, or none if not requested */
-    cpl_tensor rows;                 /* [n,d], with erc.proxy centred only: *set* to the centred
-                                        rows */
-    cpl_tensor drows; /* [n,d], with erc.proxy centred and dR: *set*; scratch for the caller */
+    cpl_tensor rows;  /* [n,d], unless erc.proxy is row: *set* to the rows that replace R */
+    cpl_tensor drows; /* [n,d], unless erc.proxy is row, with dR: *set*; scratch for the caller */
     cpl_expert_weights
         dw; /* F32, *adds* for the matrices that the activation uses, or none if not requested */
     cpl_coupling_latent latent;
+    cpl_coupling_tokens tokens; /* read with erc.proxy tokens only */
 } cpl_coupling_outputs;
 
 /* The key of the noise. Equal keys give equal deltas on all machines. */

@@ -14,7 +14,7 @@
 
 typedef enum cpl_erc_reduce { CPL_ERC_MEAN, CPL_ERC_SUM } cpl_erc_reduce;
 typedef enum cpl_erc_noise { CPL_NOISE_BOUNDED, CPL_NOISE_NONE } cpl_erc_noise;
-typedef enum cpl_erc_proxy { CPL_PROXY_ROW, CPL_PROXY_CENTRED } cpl_erc_proxy;
+typedef enum cpl_erc_proxy { CPL_PROXY_ROW, CPL_PROXY_CENTRED, CPL_PROXY_TOKENS } cpl_erc_proxy;
 typedef enum cpl_erc_gradient {
     CPL_ERC_TO_BOTH,
     CPL_ERC_TO_ROUTER,

@@ -95,10 +95,10 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "erc.gradient is %s, but erc.weight is 0: the coupling loss trains nothing",
                         s->losses.erc.gradient == CPL_ERC_TO_ROUTER ? "router" : "experts");
-    if (s->losses.erc.weight == 0 && s->losses.erc.proxy == CPL_PROXY_CENTRED)
+    if (s->losses.erc.weight == 0 && s->losses.erc.proxy != CPL_PROXY_ROW)
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "erc.proxy is centred, but erc.weight is 0: the coupling loss trains "
-                        "nothing");
+                        "erc.proxy is %s, but erc.weight is 0: the coupling loss trains nothing",
+                        cpl_erc_proxy_name(s->losses.erc.proxy));
     if (s->train.router_lr == 0 && s->losses.orth.weight > 0)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.router_lr is 0, but orth.weight is %g: the orthogonality loss would "

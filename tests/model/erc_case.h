@@ -20,6 +20,8 @@ typedef struct erc_case {
     double loss;
     float *R, *delta, *eps, *M; /* delta: NULL without noise */
     float *w[3], *dw[3], *dR;   /* gate, up, down; NULL where the case has none */
+    float *mean, *latent;       /* [d] of erc.proxy tokens, with `scale`; W_l [d,d]; or NULL */
+    double scale;
 } erc_case;
 
 static inline float *erc_read(const cpl_safetensors *file, const char *name, int64_t count)

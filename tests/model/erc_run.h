@@ -11,7 +11,7 @@
 #include "tensor/poison/poison.h"
 
 typedef struct erc_outcome {
-    float *M, *eps, *delta, *dR, *dw[3], *rows, *drows;
+    float *M, *eps, *delta, *dR, *dw[3], *rows, *drows, *dlatent;
     double loss;
 } erc_outcome;
 
@@ -56,6 +56,19 @@ static inline cpl_expert_weights erc_mirrored(cpl_backend *be, cpl_expert_weight
                                 mirrored(be, w.w_down)};
 }
 
+/* Sets the projection of latent experts of width d, if the case has one. */
+static inline void erc_project(cpl_backend *be, cpl_coupling_outputs *out, const erc_case *c,
+                               float *dlatent)
+{
+    cpl_tensor *room[] = {&out->latent.x, &out->latent.v, &out->latent.dx, &out->latent.dv};
+    if (!c->latent) return;
+    out->latent.w  = mirrored(be, cpl_tensor_2d(c->latent, CPL_F32, c->d, c->d));
+    out->latent.dw = mirrored(be, cpl_tensor_2d(dlatent, CPL_F32, c->d, c->d));
+    for (int i = 0; i < 4; i++)
+        *room[i] =
+            mirrored(be, cpl_tensor_2d(erc_floats_of(c->n * c->d, NULL), CPL_F32, c->n, c->d));
+}
+
 /* Runs cpl_coupling on the arrays of a case and of `out`. */
 static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_case *c,
                           const cpl_erc_settings *erc, const cpl_coupling_noise *noise)
@@ -63,8 +76,8 @@ static inline void erc_on(cpl_backend *be, cpl_coupling_outputs out, const erc_c
     cpl_expert_weights w = {erc_cube(c->w[0], c->n, c->D, c->d),
                             erc_cube(c->w[1], c->n, c->D, c->d),
                             erc_cube(c->w[2], c->n, c->d, c->D)};
-    cpl_tensor *all[]    = {&out.M,     &out.eps,  &out.delta,    &out.dR,        &out.rows,
-                            &out.drows, &out.loss, &out.diagonal, &out.violations};
+    cpl_tensor *all[]    = {&out.M,     &out.eps,  &out.delta,    &out.dR,         &out.rows,
+                            &out.drows, &out.loss, &out.diagonal, &out.violations, &out.tokens.mean};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] = mirrored(be, *all[i]);
     w                   = erc_mirrored(be, w);
     out.dw              = erc_mirrored(be, out.dw);
@@ -94,10 +107,13 @@ static inline erc_outcome erc_run_with(const erc_case *c, cpl_erc_settings erc,
                                 .eps   = cpl_tensor_1d(o.eps, CPL_F32, n),
                                 .delta = cpl_tensor_2d(o.delta, CPL_F32, n, c->d)};
     erc_phases_into(&out, &o.loss, erc_floats_of(3 * n, NULL), n);
-    if (erc.proxy == CPL_PROXY_CENTRED) {
-        out.rows  = cpl_tensor_2d(o.rows, CPL_F32, n, c->d);
-        out.drows = cpl_tensor_2d(o.drows, CPL_F32, n, c->d);
+    if (erc.proxy != CPL_PROXY_ROW) {
+        out.rows   = cpl_tensor_2d(o.rows, CPL_F32, n, c->d);
+        out.drows  = cpl_tensor_2d(o.drows, CPL_F32, n, c->d);
+        out.tokens = (cpl_coupling_tokens){cpl_tensor_1d(c->mean, CPL_F32, c->d), c->scale};
     }
+    o.dlatent = erc_floats_of(c->d * c->d, NULL);
+    erc_project(&be, &out, c, o.dlatent);
     if (backward) {
         out.dR = cpl_tensor_2d(o.dR, CPL_F32, n, c->d);
         out.dw =
