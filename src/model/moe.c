@@ -39,7 +39,7 @@ void cpl_moe_take(cpl_moe_kept *kept, cpl_tensor_arena *arena, const cpl_model_s
     kept->mean_prob       = cpl_tensor_take_1d(arena, n);
     kept->z               = cpl_tensor_take_1d(arena, 1);
     kept->entropy         = cpl_tensor_take_1d(arena, 1);
-    kept->shared_gate = kept->shared_up = kept->n_negative = none;
+    kept->shared_gate = kept->shared_up = kept->n_negative = kept->moments = none;
     if (!width || !training) return;
     kept->shared_gate = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, width));
     kept->shared_up   = cpl_tensor_take(arena, cpl_tensor_2d(NULL, type, t, width));
@@ -261,6 +261,7 @@ void cpl_moe_forward(cpl_backend *be, cpl_tensor out, cpl_moe_kept *kept, cpl_te
     const cpl_ops *ops    = be->ops;
     const cpl_routing how = routing_of(w, config);
     norm_input(be, kept, x, w, config);
+    if (cpl_tensor_is_there(kept->moments)) ops->column_moments(be, kept->moments, kept->b);
     cpl_tensor logits = scores_forward(be, kept, w, config, s);
     if (cpl_tensor_is_there(kept->n_negative)) ops->count_negative(be, kept->n_negative, logits);
     ops->route(be, kept->probs, kept->lse, kept->expert, kept->weight, logits, how);

@@ -50,6 +50,8 @@ typedef struct cpl_moe_kept {
     cpl_tensor z, entropy;        /* [1] */
     cpl_tensor n_negative;        /* [1] F64 *adds* the number of the T n logits below 0;
                                           none, as cpl_moe_take sets it: not counted */
+    cpl_tensor moments;           /* [2,d] F64 *adds* the moments of b (ops.h: column_moments);
+                                         none, as cpl_moe_take sets it: not computed */
     cpl_tensor shared_gate, shared_up; /* [T,S]; none if not training, or without shared expert */
 } cpl_moe_kept;
 

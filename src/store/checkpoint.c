@@ -55,9 +55,23 @@ static cpl_status moments(cpl_named_list *list, const cpl_checkpoint *c)
     return cpl_named_params(list, c->v, &c->model->config, "v.");
 }
 
+static const char MEANS[] = "erc.token_means";
+
+static bool has_means(const cpl_checkpoint *c)
+{
+    return cpl_tensor_is_there(c->token_means);
+}
+
+static cpl_status means(cpl_named_list *list, const cpl_checkpoint *c)
+{
+    return has_means(c) ? cpl_named_add(list, MEANS, c->token_means) : CPL_OK;
+}
+
 static cpl_status write_state_json(const char *folder, const cpl_checkpoint *c)
 {
     (void)json_object_set_new(c->state, "step", json_integer(c->step));
+    if (has_means(c))
+        (void)json_object_set_new(c->state, "token_steps", json_integer(c->token_steps));
     return cpl_hf_write_json(folder, "state.json", json_incref(c->state));
 }
 
@@ -68,6 +82,7 @@ static cpl_status write_state(const char *folder, const cpl_checkpoint *c)
     char *tensors       = cpl_path_join(folder, "state.safetensors");
     if (!tensors) goto done;
     CPL_TRY_DONE(moments(&list, c));
+    CPL_TRY_DONE(means(&list, c));
     CPL_TRY_DONE(cpl_named_write(&list, tensors));
     CPL_TRY_DONE(write_state_json(folder, c));
 done:
@@ -128,6 +143,7 @@ static cpl_status write_part(int64_t *sum, const char *folder, const cpl_checkpo
     if (status == CPL_OK)
         status = cpl_named_some(&list, set, &c->model->config, prefixes[which], is_own,
                                 (void *)(uintptr_t)r);
+    if (status == CPL_OK && which == CPL_SAVED_M && r->world->rank == 0) status = means(&list, c);
     if (status == CPL_OK) status = cpl_named_write(&list, path);
     if (status == CPL_OK) status = cpl_file_hash(&hash, path);
     *sum = (int64_t)hash;
@@ -154,6 +170,12 @@ static void add_names(json_t *map, int64_t *bytes, const cpl_checkpoint *c, cpl_
     cpl_model_settings whole      = c->model->config;
     const cpl_checkpoint_ranks *r = c->ranks;
     whole.first_expert = whole.n_local = 0;
+    if (which == CPL_SAVED_M && has_means(c)) {
+        char file[NAME_BYTES];
+        part_name(file, which, 0, r->world->size);
+        *bytes += (int64_t)cpl_tensor_bytes(c->token_means);
+        (void)json_object_set_new(map, MEANS, json_string(file));
+    }
     for (int64_t i = 0; i < cpl_params_count(&whole); i++) {
         const cpl_param p    = cpl_params_at(&whole, i);
         const int64_t parts  = p.per_expert ? p.shape[0] : 1;
@@ -334,6 +356,19 @@ static cpl_status read_moments(const cpl_stored_files *weights, cpl_checkpoint *
     return status;
 }
 
+/* Reads the means of the tokens, which a checkpoint without `token_steps` does not have. */
+static cpl_status read_means(const cpl_stored_files *weights, cpl_checkpoint *c, const char *json)
+{
+    cpl_named_list list = {.be = c->model->be};
+    if (!has_means(c)) return CPL_OK;
+    CPL_TRY(cpl_json_int_or(c->state, "token_steps", &c->token_steps, 0, c->step, 0, json));
+    if (c->token_steps == 0) return CPL_OK;
+    cpl_status status = means(&list, c);
+    if (status == CPL_OK) status = cpl_named_read(&list, weights);
+    cpl_named_free(&list);
+    return status;
+}
+
 static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_log *log)
 {
     cpl_stored_files *weights = NULL;
@@ -345,6 +380,7 @@ static cpl_status load_state(const char *folder, cpl_checkpoint *c, const cpl_lo
     CPL_TRY_DONE(cpl_json_int(c->state, "step", &c->step, 0, MOST_STEPS, json));
     CPL_TRY_DONE(cpl_stored_open_strict(&weights, tensors, log));
     CPL_TRY_DONE(read_moments(weights, c));
+    CPL_TRY_DONE(read_means(weights, c, json));
 done:
     cpl_stored_close(weights);
     cpl_free(tensors);

@@ -2,7 +2,7 @@
  *
  * Room:    store.
  * Layout:  RUN/step-NNNNNN/  a Hugging Face OLMoE directory (hf.h) that also holds
- *              state.safetensors   the moments m.<name>, v.<name>, F32
+ *              state.safetensors   the moments m.<name>, v.<name>, F32, and erc.token_means
  *              state.json          the trainer's other state, given by the caller
  *              checksums.json      XXH3 of every other file
  *          RUN/last            a link to the newest complete checkpoint
@@ -47,6 +47,10 @@ typedef struct cpl_checkpoint {
     cpl_model *model;
     cpl_params *m, *v;
     json_t *state; /* an object, borrowed when saving */
+    /* The moving means of erc.proxy tokens, on every rank (train/step.h), or none. Loading leaves
+     * token_means unchanged and sets token_steps to 0 if the checkpoint has no means. */
+    cpl_tensor token_means;
+    int64_t token_steps; /* steps that the means cover */
     const cpl_hf_tokens *tokens;
     const char *tokenizer;             /* path of the tokenizer.json to copy, or NULL */
     const cpl_checkpoint_ranks *ranks; /* NULL for one process, with m and v */

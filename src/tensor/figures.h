@@ -2,8 +2,8 @@
  *
  * Room:   tensor. One operation of ops.h fills the struct, whose fields are the rows of
  *         coupling_figures.def.
- * Rows:   the loss makes its proxies from the router rows R or, with erc.proxy, from the centred
- *         rows. eps, M and kappa use the rows of the loss. lambda always uses R, without noise. The
+ * Rows:   the loss makes its proxies from the router rows R or, with erc.proxy, from other rows
+ *         (docs/method.md 3.13, 3.15). eps, M and kappa use the rows of the loss. lambda always uses R, without noise. The
  *         centred figures always use the centred rows, without noise: adding one vector to all rows
  *         of R changes neither softmax routing nor these figures.
  * Names:  R [n,d] router rows, R~ proxies, W_j the D x d gate of expert j, M [n,n] the coupling

@@ -40,6 +40,7 @@ static void update(cpl_trainer *t)
     } else {
         cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, m->grad_norm, m->lr);
         cpl_step_move_biases(&t->step, &t->model, t->settings, m);
+        cpl_step_move_means(&t->step, t->settings);
     }
     m->skipped = t->skipped;
 }
@@ -166,7 +167,8 @@ static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_
                                      .loss       = step->centred.loss,
                                      .diagonal   = step->diagonal,
                                      .violations = step->violations,
-                                     .latent     = cpl_step_latent(step, w)};
+                                     .latent     = cpl_step_latent(step, w),
+                                     .tokens     = cpl_step_tokens_of(step, l)};
     cpl_coupling(&t->backend, &out, w->router, cpl_moe_experts(w), erc, erc->alpha, 0, CPL_F32,
                  &none, step->mesh);
     return cpl_tensor_number(&t->backend, out.loss);
@@ -178,7 +180,7 @@ static double couple_masters(cpl_trainer *t, const cpl_erc_settings *erc, int64_
  * without router rows. */
 static void evaluate_coupling(cpl_trainer *t, bool figures)
 {
-    cpl_erc_settings own = t->settings->losses.erc;
+    cpl_erc_settings own = cpl_step_erc(&t->step, &t->settings->losses.erc);
     cpl_metrics *m       = &t->metrics;
     own.noise            = CPL_NOISE_NONE;
     cpl_erc_settings row = own;

@@ -87,8 +87,14 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
     step->tokens  = (cpl_step_tokens){
          cpl_tensor_take_ids(&step->arena, t), cpl_tensor_take_ids(&step->arena, t),
          cpl_tensor_as_2d(cpl_tensor_take_ids(&step->arena, t), step->micro, step->seq_len)};
-    step->results = cpl_tensor_take_numbers(&step->arena, squares_at(c) + 1);
-    step->result  = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
+    const bool moments = settings->losses.erc.proxy == CPL_PROXY_TOKENS;
+    const int64_t own = squares_at(c) + 1, more = moments ? layers * 2 * c->d_model : 0;
+    step->results       = cpl_tensor_take_numbers(&step->arena, own + more);
+    step->result        = cpl_tensor_take_host(&step->arena, cpl_tensor_bytes(step->results));
+    step->token_moments = moments ? cpl_tensor_as_3d(cpl_tensor_range(step->results, own, more),
+                                                     layers, 2, c->d_model)
+                                  : cpl_tensor_none();
+    if (moments) cpl_step_tokens_take(step, c);
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->balance.dots = cpl_tensor_range(step->results, dots_at(c), layers);
     step->pass_mark    = cpl_tensor_arena_mark(&step->arena);
@@ -131,6 +137,7 @@ cpl_status cpl_step_init(cpl_step *step, cpl_backend *be, const cpl_settings *se
         take_all(step, settings, config);
     else
         cpl_step_free(step);
+    if (cpl_tensor_is_there(step->token_means)) be->ops->fill(be, step->token_means, 0);
     return status;
 }
 
@@ -212,7 +219,8 @@ static cpl_step_tokens put_tokens(cpl_step *step, cpl_backend *be, const cpl_ste
     return t;
 }
 
-/* Runs micro-batch i forward. With `again`, a later pass of the same tokens counts the signs. */
+/* Runs micro-batch i forward. With `again`, a later pass of the same tokens counts the signs and
+ * the moments. */
 static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_batch *batch,
                                int64_t i, bool again)
 {
@@ -221,6 +229,10 @@ static cpl_step_tokens forward(cpl_step *step, cpl_model *model, const cpl_step_
         step->pass.moe[l].n_negative = step->counts_signs && !again
                                            ? cpl_step_result(step, l, CPL_STEP_NEGATIVE)
                                            : cpl_tensor_none();
+    for (int64_t l = 0; l < model->config.n_layers; l++)
+        step->pass.moe[l].moments = cpl_tensor_is_there(step->token_means) && !again
+                                        ? cpl_tensor_at(step->token_moments, l)
+                                        : cpl_tensor_none();
     cpl_model_forward(model, &step->pass, t.ids, t.doc_start, NULL);
     return t;
 }

@@ -68,12 +68,17 @@ typedef struct cpl_step {
      * figures of each layer [L, ..], assignments [L,n], dots of the balance loss [L]. Then the sum
      * of squares of the gradients [1]. */
     cpl_tensor results;
-    double *result;          /* copy of results in host memory */
-    cpl_share *share;        /* set by cpl_step_init; not owned */
-    cpl_mesh *mesh;          /* NULL for one process */
-    cpl_exchange *exchange;  /* exchange of tokens if experts are divided over ranks, otherwise
+    double *result; /* copy of results in host memory */
+    /* With erc.proxy tokens (docs/method.md 3.15), otherwise none: */
+    cpl_tensor token_moments; /* [L,2,d] F64, the end of results: sums over the tokens of a step */
+    cpl_tensor token_means;   /* [L,d+1] the moving means of x, then of |x|^2 */
+    float *host_means;        /* copy of token_means in host memory */
+    int64_t n_means;          /* steps that the means cover; the means are not used before 1 */
+    cpl_share *share;         /* set by cpl_step_init; not owned */
+    cpl_mesh *mesh;           /* NULL for one process */
+    cpl_exchange *exchange;   /* exchange of tokens if experts are divided over ranks, otherwise
                                 NULL; owned */
-    cpl_group alone, *world; /* world: all ranks of the mesh, or `alone` */
+    cpl_group alone, *world;  /* world: all ranks of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
@@ -106,6 +111,28 @@ void cpl_step_gradient(cpl_step *step, cpl_model *model, cpl_params *grads,
  * Call it after the optimizer's update. */
 void cpl_step_move_biases(cpl_step *step, cpl_model *model, const cpl_settings *settings,
                           const cpl_metrics *metrics);
+
+/* ---- step_tokens.c: the moving means of erc.proxy tokens ---- */
+
+/* Takes the memory of token_means. */
+void cpl_step_tokens_take(cpl_step *step, const cpl_model_settings *config);
+
+/* Updates the means by the tokens of the last step, of all ranks. Call it after the optimizer's
+ * update. Does nothing unless erc.proxy is tokens. Collective. */
+void cpl_step_move_means(cpl_step *step, const cpl_settings *settings);
+
+/* Takes over token_means, which a checkpoint of `folder` has set and which cover n_means steps.
+ * Returns CPL_ERR_INPUT if a number is not finite or a mean of |x|^2 is below 0. */
+CPL_NODISCARD cpl_status cpl_step_use_means(cpl_step *step, int64_t n_means, const char *folder);
+
+/* Returns whether erc.proxy is tokens and no step has been seen: there is no coupling loss yet. */
+bool cpl_step_waits_for_tokens(const cpl_step *step, const cpl_erc_settings *erc);
+
+/* Returns the settings of the loss, with erc.proxy row for figures while the loss waits. */
+cpl_erc_settings cpl_step_erc(const cpl_step *step, const cpl_erc_settings *erc);
+
+/* Returns m and sigma of layer l, or nothing before the first step. */
+cpl_coupling_tokens cpl_step_tokens_of(const cpl_step *step, int64_t l);
 
 /* ---- step_coupling.c ---- */
 

@@ -71,26 +71,28 @@ cpl_coupling_latent cpl_step_latent(const cpl_step *step, const cpl_layer_params
 /* Computes layer l's loss, and its gradient times `weight`. `to` has the tensors of gradients. */
 static void couple(const job *j, int64_t l, double weight, apart to)
 {
-    const cpl_step *step     = j->step;
-    cpl_coupling_noise noise = {.seed  = (uint64_t)j->settings->train.seed,
-                                .step  = (uint64_t)j->m->step,
-                                .layer = (uint32_t)l,
-                                .given = step->has_delta};
-    cpl_coupling_outputs out = {.M          = step->M[l],
-                                .eps        = step->eps[l],
-                                .delta      = step->delta[l],
-                                .rows       = step->rows,
-                                .drows      = step->drows,
-                                .loss       = cpl_step_result(step, l, CPL_AUX_ERC),
-                                .diagonal   = step->diagonal,
-                                .violations = step->violations,
-                                .latent     = cpl_step_latent(step, &j->model->compute.layer[l]),
-                                .dR         = to.router,
-                                .dw         = to.experts};
-    out.latent.dw            = to.latent;
+    const cpl_step *step       = j->step;
+    cpl_coupling_noise noise   = {.seed  = (uint64_t)j->settings->train.seed,
+                                  .step  = (uint64_t)j->m->step,
+                                  .layer = (uint32_t)l,
+                                  .given = step->has_delta};
+    cpl_coupling_outputs out   = {.M          = step->M[l],
+                                  .eps        = step->eps[l],
+                                  .delta      = step->delta[l],
+                                  .rows       = step->rows,
+                                  .drows      = step->drows,
+                                  .loss       = cpl_step_result(step, l, CPL_AUX_ERC),
+                                  .diagonal   = step->diagonal,
+                                  .violations = step->violations,
+                                  .latent     = cpl_step_latent(step, &j->model->compute.layer[l]),
+                                  .dR         = to.router,
+                                  .dw         = to.experts};
+    const cpl_erc_settings erc = cpl_step_erc(step, &j->settings->losses.erc);
+    out.latent.dw              = to.latent;
+    out.tokens                 = cpl_step_tokens_of(step, l);
     cpl_coupling(j->model->be, &out, j->model->master.layer[l].router,
-                 cpl_moe_experts(&j->model->compute.layer[l]), &j->settings->losses.erc, j->alpha,
-                 (float)weight, j->model->be->compute, &noise, j->step->mesh);
+                 cpl_moe_experts(&j->model->compute.layer[l]), &erc, j->alpha, (float)weight,
+                 j->model->be->compute, &noise, j->step->mesh);
 }
 
 /* The parameter `offset` of layer l, and its coupling gradient. */
@@ -316,7 +318,7 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
     cpl_backend *be      = model->be;
     const cpl_tensor R   = model->master.layer[l].router;
     const figure_rows of = {R,
-                            erc->proxy == CPL_PROXY_CENTRED ? step->rows : R,
+                            erc->proxy == CPL_PROXY_ROW ? R : step->rows,
                             erc->noise == CPL_NOISE_NONE ? cpl_tensor_none() : step->delta[l],
                             step->M[l],
                             step->eps[l],
@@ -332,8 +334,9 @@ void cpl_step_figures(cpl_step *step, cpl_model *model, cpl_dtype compute,
 /* Computes the figures of layer l, whose M, eps and delta are current. */
 static void fill_figures(const job *j, int64_t l)
 {
-    cpl_step_figures(j->step, j->model, j->model->be->compute, &j->model->compute.layer[l],
-                     &j->settings->losses.erc, j->alpha, l, j->m);
+    const cpl_erc_settings erc = cpl_step_erc(j->step, &j->settings->losses.erc);
+    cpl_step_figures(j->step, j->model, j->model->be->compute, &j->model->compute.layer[l], &erc,
+                     j->alpha, l, j->m);
 }
 
 static void one_layer(const job *j, int64_t l, double weight)
@@ -393,6 +396,7 @@ void cpl_step_coupling(cpl_step *step, cpl_model *model, cpl_params *grads,
     m->erc_alpha              = s->alpha;
     if (m->step > 0) /* at step 0, before the schedule, the settings apply */
         cpl_coupling_schedule(s, m->step, &erc->weight, &m->erc_alpha);
+    if (cpl_step_waits_for_tokens(step, s)) erc->weight = 0;
     erc->computed  = erc->weight > 0 || measure_erc;
     m->has_figures = with_figures;
     if (!erc->computed && !with_figures) return;

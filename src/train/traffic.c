@@ -51,4 +51,6 @@ void cpl_traffic_of_step(cpl_step_traffic *out, const cpl_settings *s,
     if (s->losses.balance.scope == CPL_BALANCE_GLOBAL)
         add_sums(&out->balance, &m->world, 2, layers * n, 4);
     add_figures(&out->figures, &m->world, layers, n);
+    if (s->losses.erc.proxy == CPL_PROXY_TOKENS)
+        add_sums(&out->figures, &m->world, 1, layers * 2 * config->d_model, 8);
 }

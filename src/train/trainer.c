@@ -201,12 +201,14 @@ static void keep_parts(void *ctx, cpl_saved_set which)
 
 static cpl_checkpoint checkpoint_of(cpl_trainer *t)
 {
-    cpl_checkpoint c = {.step      = t->done,
-                        .model     = &t->model,
-                        .m         = &t->optimizer.m,
-                        .v         = &t->optimizer.v,
-                        .tokens    = &t->tokens,
-                        .tokenizer = t->tokenizer_path};
+    cpl_checkpoint c = {.step        = t->done,
+                        .model       = &t->model,
+                        .m           = &t->optimizer.m,
+                        .v           = &t->optimizer.v,
+                        .tokens      = &t->tokens,
+                        .tokenizer   = t->tokenizer_path,
+                        .token_means = t->step.token_means,
+                        .token_steps = t->step.n_means};
     t->ranks = (cpl_checkpoint_ranks){t->world, t, writer_of, gather_set, room_for, keep_parts};
     if (t->world->size > 1) c.ranks = &t->ranks;
     return c;
@@ -244,6 +246,7 @@ static cpl_status load_last(cpl_trainer *t)
     CPL_TRY_DONE(agree_on(t, cpl_run_dir_last(&folder, t->run.folder)));
     CPL_TRY_DONE(cpl_checkpoint_load(folder, &c, t->log));
     CPL_TRY_DONE(read_state(t, c.state, c.step, folder));
+    CPL_TRY_DONE(cpl_step_use_means(&t->step, c.token_steps, folder));
     t->done = t->saved = c.step;
     if (cpl_trainer_leads(t))
         cpl_run_dir_prune(t->run.folder, c.step, t->settings->checkpoint.keep);

@@ -24,14 +24,14 @@ SAMPLE = {
         "model.n_shared_experts=2 balance.scope=sequence train.micro_batch=2"
     ).split(),
     "global": (
-        "balance.scope=global train.micro_batch=1 erc.proxy=centred orth.weight=0.1 "
+        "balance.scope=global train.micro_batch=1 erc.proxy=tokens orth.weight=0.1 "
         "erc.activation=swiglu erc.draws=2 train.recompute=norms"
     ).split(),
     "aoe": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 MORE = {
     "no-erc": ["erc.weight=0", "balance.weight=0", "log.every=2"],
-    "output": ["erc.activation=output", "erc.gradient=router", "erc.noise=none", "train.router_lr=0.5"],
+    "output": "erc.activation=output erc.gradient=router erc.noise=none erc.proxy=centred train.router_lr=0.5".split(),
     "gate-up": ["erc.activation=gate_up", "compute.dtype=bf16"],
     "up": ["erc.activation=up", "erc.gradient=experts", "erc.layers=1", "compute.dtype=bf16"],
     "sigmoid-global": ["model.router=sigmoid", "balance.scope=global", "train.micro_batch=2"],

@@ -93,6 +93,49 @@ static void assert_last(const char *run, int64_t step, world *want)
     free_world(&got);
 }
 
+static cpl_status load_means(const char *run, world *w, cpl_tensor means, int64_t *steps)
+{
+    char *folder     = NULL;
+    cpl_checkpoint c = checkpoint_of(w, -1, NULL);
+    c.token_means    = means;
+    assert_ok(cpl_run_dir_last(&folder, run));
+    const cpl_status status = cpl_checkpoint_load(folder, &c, NULL);
+    *steps                  = c.token_steps;
+    json_decref(c.state);
+    cpl_free(folder);
+    return status;
+}
+
+/* Means of the tokens come back bit for bit. A checkpoint without means leaves the tensor as it
+ * is, and means of another shape are refused. */
+TEST(means_of_the_tokens)
+{
+    enum { LAYERS = 2, ROW = 9 };
+    world w          = world_of(1);
+    const char *run  = scratch_folder();
+    cpl_backend *be  = &w.m->be;
+    cpl_checkpoint c = checkpoint_of(&w, 5, json_object());
+    float means[LAYERS * ROW], other[LAYERS * ROW] = {0};
+    cpl_tensor room = mirrored(be, cpl_tensor_2d(other, CPL_F32, LAYERS, ROW));
+    int64_t steps   = -1;
+    for (int i = 0; i < LAYERS * ROW; i++) means[i] = 1.0f / (float)(i + 3);
+    assert_ok(save(run, &w, 4, 9));
+    assert_ok(load_means(run, &w, room, &steps));
+    assert_true(steps == 0 && cpl_f32(seen(be, room))[0] == 0);
+    c.token_means = mirrored(be, cpl_tensor_2d(means, CPL_F32, LAYERS, ROW));
+    c.token_steps = 3;
+    assert_ok(cpl_checkpoint_save(run, &c, 9));
+    assert_ok(load_means(run, &w, room, &steps));
+    assert_int_equal(steps, 3);
+    assert_memory_equal(seen(be, room).storage, means, sizeof means);
+    assert_ok(load_means(run, &w, cpl_tensor_none(), &steps));
+    assert_fails(CPL_ERR_INPUT, "erc.token_means",
+                 load_means(run, &w, cpl_tensor_as_2d(room, ROW, LAYERS), &steps));
+    json_decref(c.state);
+    mirrors_end(be);
+    free_world(&w);
+}
+
 TEST(saves_loads_and_keeps)
 {
     world a = world_of(1), b = world_of(2);

@@ -265,13 +265,13 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes, N_OFTEN = N_SHAPES - 2 };
 
 TEST(every_mesh_trains_the_same)
 {
-    static const char *const variants[][5] = {
+    static const char *const variants[][6] = {
         {NULL},
         {"train.micro_batch=1", "erc.draws=2", "erc.proxy=centred", NULL},
         {"model.router=sigmoid", "model.router_bias=true", "model.n_shared_experts=1",
-         "erc.gradient=experts", NULL},
+         "erc.gradient=experts", "erc.proxy=tokens", NULL},
         {"orth.weight=0.1", "model.tie_word_embeddings=true", "erc.activation=swiglu",
-         "model.latent_dim=6", NULL},
+         "model.latent_dim=6", "erc.proxy=tokens", NULL},
         {"balance.scope=sequence", "balance.weight=0.1", "erc.gradient=router",
          "train.router_lr=0.5", NULL},
     };

@@ -260,6 +260,14 @@ static cpl_status compute_and_write(work *w, cpl_settings *settings, const cpl_a
     return CPL_OK;
 }
 
+static cpl_status refuse_tokens(const cpl_erc_settings *erc)
+{
+    if (erc->proxy != CPL_PROXY_TOKENS) return CPL_OK;
+    return CPL_FAIL(CPL_ERR_INPUT,
+                    "erc.proxy is tokens, but the moving means of the tokens are known in training "
+                    "alone: give --set erc.proxy=row or --set erc.proxy=centred");
+}
+
 static cpl_status run(const cpl_arguments *args)
 {
     cpl_configuration c;
@@ -267,6 +275,7 @@ static cpl_status run(const cpl_arguments *args)
     cpl_status status = CPL_OK;
     cpl_log log       = cpl_output_log(stderr);
     CPL_TRY(cpl_configure(&c, NULL, args));
+    CPL_TRY_DONE(refuse_tokens(&c.settings.losses.erc));
     c.settings.compute.dtype =
         c.settings.compute.dtype == CPL_DTYPE_BF16 ? CPL_DTYPE_BF16 : CPL_DTYPE_F32;
     CPL_TRY_DONE(cpl_train_resolve_machine(&c.settings, NULL, 1, false));

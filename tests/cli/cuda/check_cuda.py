@@ -33,7 +33,7 @@ VARIANTS = {
     "sigmoid": (
         "model.router=sigmoid model.router_bias=true model.norm_topk_prob=true "
         "model.n_shared_experts=1 balance.scope=global train.micro_batch=2 "
-        "erc.activation=swiglu orth.weight=0.1 compute.dtype=f32"
+        "erc.activation=swiglu orth.weight=0.1 erc.proxy=tokens compute.dtype=f32"
     ).split(),
     "aoe": ["model.router=aoe", "compute.dtype=f32", "train.recompute=norms"],
     "bf16": ["compute.dtype=bf16", "erc.proxy=centred", "train.micro_batch=2"],

@@ -22,9 +22,10 @@ VARIANTS = {
     "latent": ["model.latent_dim=6", "model.n_shared_experts=1", "erc.proxy=centred"],
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
+    "tokens": ["erc.proxy=tokens", "train.micro_batch=2", "balance.scope=global"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
-PLAIN = ("some-layers", "centred")  # their checkpoints look like OLMoE's
+PLAIN = ("some-layers", "centred", "tokens")  # their checkpoints look like OLMoE's
 ROWS = [[1, 7, 3, 40, 9, 2], [5, 5, 80, 11, 6, 30]]
 NO_ROUTER = ("aoe", "aoe-rank", "bf16")
 
