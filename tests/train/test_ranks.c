@@ -361,6 +361,7 @@ static void check_traffic(rank *r, cpl_trainer *t)
         t->settings->data.batch_tokens / t->settings->data.seq_len / t->world->size, 0};
     cpl_traffic_of_step(&p, t->settings, &t->config, &t->optimizer.share, &t->model.compute);
     t->metrics.step = 1;
+    t->step.n_means = cpl_tensor_is_there(t->step.token_means); /* as after a step */
     if (cpl_loader_batch(t->data.train, 0, &t->batch) != CPL_OK) strcpy(r->wrong, "batch");
     batch.n_targets = t->batch.n_targets;
     memset(counted, 0, CPL_N_COLLECTIVES * sizeof *counted);
@@ -371,6 +372,7 @@ static void check_traffic(rank *r, cpl_trainer *t)
     const int64_t tokens = counted[CPL_ALL_TO_ALL].bytes; /* tests/model/test_exchange.c */
     if ((t->mesh.experts.size > 1) != (tokens > 0)) strcpy(r->wrong, "wrong ranks send tokens");
     cpl_optimizer_update(&t->optimizer, &t->model, &t->settings->train, t->metrics.grad_norm, 1e-3);
+    cpl_step_move_means(&t->step, t->settings);
     expect_bytes(r, "parameters", counted[CPL_ALL_GATHER].bytes, p.parameters.bytes);
     /* The loop adds the signs of a stop and two agreements. */
     const int64_t between =
@@ -388,6 +390,7 @@ TEST(bytes_are_as_predicted)
         {"compute.dtype=bf16", "train.micro_batch=1", NULL},
         {"erc.draws=3", "erc.layers=1", "balance.scope=micro", NULL},
         {"erc.weight=0", "model.router=sigmoid", "model.router_bias=true", NULL},
+        {"erc.proxy=tokens", NULL},
     };
     for (size_t v = 0; v < sizeof variants / sizeof *variants; v++)
         for (int i = 0; i < N_OFTEN; i++) {
@@ -415,13 +418,14 @@ static void copy_run(const char *to, const char *from)
 
 /* A learning rate that does not depend on train.steps. */
 #define CONSTANT_RATE "train.lr_min=1e-2", "train.warmup_steps=1", "z.weight=0.001"
+#define TOKENS        "erc.proxy=tokens" /* the moving means are state too */
 
 /* Each mesh of the chain takes over the state bit for bit. The run then goes on as one process
  * would have from the start. */
 static void go_on(const mesh *chain, size_t n, const char *dtype, const char *activations)
 {
-    const char *const first[] = {"train.steps=4", CONSTANT_RATE, dtype, activations, NULL};
-    const char *const more[]  = {"train.steps=8", CONSTANT_RATE, dtype, activations, NULL};
+    const char *const first[] = {"train.steps=4", CONSTANT_RATE, TOKENS, dtype, activations, NULL};
+    const char *const more[]  = {"train.steps=8", CONSTANT_RATE, TOKENS, dtype, activations, NULL};
     const char *before        = fresh_run();
     const bool is_f32         = strstr(dtype, "f32") != NULL;
     (void)train(before, chain[0], first);

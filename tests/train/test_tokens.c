@@ -148,6 +148,8 @@ TEST(the_means_do_not_depend_on_micro_batches)
         begin(&w, &(variant){"tokens", scopes[i % 2], 1 << i / 2, false});
         run_step(&w, 1);
         cpl_step_move_means(&w.step, &w.settings);
+        assert_int_equal(cpl_tensor_arena_bytes(&w.step.arena),
+                         cpl_step_bytes(&w.settings, &w.settings.model, 1 << i / 2));
         if (i == 0) memcpy(want, means_of(&w), sizeof want);
         for (int k = 0; k < LAYERS * ROW; k++)
             assert_near((double)means_of(&w)[k], (double)want[k], TOLERANCE * WIDTH);
