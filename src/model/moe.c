@@ -74,6 +74,7 @@ static cpl_routing routing_of(const cpl_layer_params *w, const cpl_model_setting
 {
     return (cpl_routing){.sigmoid     = cpl_router_of(config)->scores == CPL_SCORES_SIGMOID,
                          .renormalise = config->norm_topk,
+                         .z_centred   = config->z_centred,
                          .bias        = config->router_bias ? w->router_bias : cpl_tensor_none()};
 }
 

@@ -20,7 +20,7 @@ typedef enum cpl_erc_gradient {
     CPL_ERC_TO_ROUTER,
     CPL_ERC_TO_EXPERTS
 } cpl_erc_gradient;
-typedef enum cpl_z_form { CPL_Z_MEAN, CPL_Z_OVER_K } cpl_z_form;
+typedef enum cpl_z_form { CPL_Z_MEAN, CPL_Z_OVER_K, CPL_Z_CENTRED } cpl_z_form;
 typedef enum cpl_balance_scope {
     CPL_BALANCE_AUTO,
     CPL_BALANCE_MICRO,
@@ -42,6 +42,7 @@ typedef struct cpl_model_settings {
      * the process holds all experts. */
     int64_t first_expert, n_local;
     bool recompute_norms;  /* the backward pass recomputes norms' outputs and rotated q and k */
+    bool z_centred;        /* the z-loss has the form `centred` (tensor/ops.h: cpl_routing) */
     cpl_dtype activations; /* type of activations in training: F32, or BF16 if products are in
                               bf16 */
 } cpl_model_settings;

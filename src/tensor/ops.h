@@ -71,6 +71,7 @@ typedef struct cpl_backend {
 typedef struct cpl_routing {
     bool sigmoid;     /* a score is the sigmoid of its logit, otherwise the softmax */
     bool renormalise; /* the K weights are divided by their sum (all 0 if the sum is 0) */
+    bool z_centred;   /* lse is taken less the mean logit and ln n, 0 for equal logits */
     cpl_tensor bias;  /* [n], with sigmoid only: added to the scores when experts are chosen; none
                          for 0 */
 } cpl_routing;

@@ -39,6 +39,7 @@ void cpl_train_set_activations(cpl_model_settings *model, const cpl_settings *s)
 {
     model->activations     = cpl_dtype_chosen(s->compute.activations);
     model->recompute_norms = s->train.recompute == CPL_RECOMPUTE_NORMS;
+    model->z_centred       = s->losses.z.form == CPL_Z_CENTRED;
 }
 
 /* Appends `word` to the list if it helps. */

@@ -55,6 +55,8 @@ static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
                                         [CPL_BALANCE_MICRO]    = "",
                                         [CPL_BALANCE_GLOBAL]   = ", load of the whole batch",
                                         [CPL_BALANCE_SEQUENCE] = ", load of each sequence"};
+    static const char *const forms[] = {
+        [CPL_Z_MEAN] = "", [CPL_Z_OVER_K] = ", divided by K", [CPL_Z_CENTRED] = ", centred"};
     for (int i = 0; i < CPL_N_AUX_LOSSES; i++) {
         const double weight = cpl_aux_weight(losses, (cpl_aux_loss)i);
         if (!(weight > 0)) continue;
@@ -62,7 +64,7 @@ static void announce_losses(const cpl_aux_settings *losses, const cpl_log *log)
             announce_coupling(&losses->erc, log);
         else
             cpl_log_info(log, "%s: weight %g%s", cpl_aux_losses[i].help, weight,
-                         i == CPL_AUX_Z && losses->z.form == CPL_Z_OVER_K ? ", divided by K"
+                         i == CPL_AUX_Z         ? forms[losses->z.form]
                          : i == CPL_AUX_BALANCE ? loads[losses->balance.scope]
                                                 : "");
     }

@@ -39,17 +39,23 @@ static routed new_routed(int64_t t, int64_t n, int64_t k)
                     .dweight   = new_tensor(CPL_F32, t, k)};
 }
 
-static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
-                        int64_t k)
+static routed routed_by(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
+                        int64_t k, cpl_routing how)
 {
     routed r       = new_routed(t, n, k);
     r.logits       = golden_tensor(file, "logits");
     const routed m = mirrored_routed(be, &r);
-    be->ops->route(be, m.probs, m.lse, m.expert, m.weight, m.logits, softmax);
+    be->ops->route(be, m.probs, m.lse, m.expert, m.weight, m.logits, how);
     be->ops->route_stats(be, m.counts, m.mean_prob, m.z, m.entropy, m.probs, m.lse, m.expert,
                          false);
     mirrors_read(be);
     return r;
+}
+
+static routed routed_of(cpl_backend *be, const cpl_safetensors *file, int64_t t, int64_t n,
+                        int64_t k)
+{
+    return routed_by(be, file, t, n, k, softmax);
 }
 
 /* Compares relative to the reference's norm, or absolutely (1e-6) if that is below 1e-10. */
@@ -124,6 +130,26 @@ TEST(as_the_reference)
     }
     assert_true(seen >= 8);
     json_decref(cases);
+    cpl_backend_free(&be);
+}
+
+TEST(a_centred_z_loss_as_the_reference)
+{
+    const int64_t t = 12, n = 8, k = 2;
+    const cpl_routing how = {.z_centred = true};
+    cpl_work work         = {.n_tokens = t, .n_experts = n, .top_k = k, .training = true};
+    cpl_safetensors *file = golden_open("losses/z-centred.safetensors");
+    cpl_backend be;
+    assert_ok(cpl_backend_open(&be, "cpu", CPL_F32, 2));
+    assert_ok(cpl_backend_reserve(&be, &work));
+    const routed r = routed_by(&be, file, t, n, k, how), m = mirrored_routed(&be, &r);
+    compare(file, "loss", r.z);
+    be.ops->route_backward(&be, m.dlogits, m.dweight, m.probs, m.lse, m.expert, m.weight, m.counts,
+                           0, 1.0f / (float)t, how);
+    mirrors_read(&be);
+    compare(file, "dlogits", r.dlogits);
+    mirrors_end(&be);
+    cpl_safetensors_close(file);
     cpl_backend_free(&be);
 }
 

@@ -14,12 +14,14 @@ static cpl_routing sigmoids(bool renormalise, cpl_tensor bias)
     return (cpl_routing){.sigmoid = true, .renormalise = renormalise, .bias = bias};
 }
 
-/* Softmax, sigmoid, and sigmoid with a bias are routings without and with renormalised weights. */
-enum { N_ROUTINGS = 6 };
+/* Softmax, sigmoid, sigmoid with a bias, and softmax with a centred z-loss are routings without and
+ * with renormalised weights. */
+enum { N_ROUTINGS = 8 };
 
 static cpl_routing routing_of(int which, int64_t n)
 {
     if (which < 2) return softmax(which % 2);
+    if (which > 5) return (cpl_routing){.renormalise = which % 2, .z_centred = true};
     return sigmoids(which % 2, which < 4 ? cpl_tensor_none() : normal_1d(n, 0.3f));
 }
 
@@ -148,6 +150,24 @@ TEST(gradient_as_by_differences)
             run_routing(be, &r);
             check_gradient(be, &r, r.how.sigmoid ? 0 : 0.2);
         }
+}
+
+/* A centred z-loss does not change when one amount is added to all logits of a token, and is 0
+ * without a gradient when they are equal. */
+TEST(a_centred_z_loss_ignores_shifts)
+{
+    cpl_backend *be   = routing_backend(1);
+    cpl_tensor logits = normal_2d(3, 8, 1), moved = copy_of(logits);
+    const cpl_routing how = {.z_centred = true};
+    for (int e = 0; e < 8; e++) cpl_f32(logits)[e] = cpl_f32(moved)[e] = 3;
+    for (int i = 0; i < 24; i++) cpl_f32(moved)[i] += 64;
+    routing plain = new_routing(logits, 2, how), shifted = new_routing(moved, 2, how);
+    run_routing(be, &plain);
+    run_routing(be, &shifted);
+    assert_close("lse", shifted.lse, doubles_of(plain.lse), 1e-4, 0);
+    assert_true(cpl_f32(plain.lse)[0] == 0 && cpl_f32(plain.lse)[1] > 0);
+    cpl_tensor dlogits = routing_backward(be, &plain, new_tensor(CPL_F32, 3, 2), 0, 1);
+    for (int e = 0; e < 8; e++) assert_true(cpl_f32(dlogits)[e] == 0);
 }
 
 /* Shares do not change when all scores are scaled, and neither does the loss: its gradient along a

@@ -337,14 +337,16 @@ static routed route_by(cpl_backend *be, const shape *s, cpl_routing how)
     return x;
 }
 
-/* Routings by softmax, by sigmoid, and by sigmoid with a bias, all renormalised. */
-enum { N_ROUTINGS = 3 };
+/* Routings by softmax, by sigmoid, by sigmoid with a bias, and by softmax with a centred z-loss, all
+ * renormalised. */
+enum { N_ROUTINGS = 4 };
 
 static cpl_routing routing_of(const shape *s, int which)
 {
-    return (cpl_routing){.sigmoid     = which > 0,
+    return (cpl_routing){.sigmoid     = which == 1 || which == 2,
                          .renormalise = true,
-                         .bias        = which > 1 ? normal_1d(s->n, 0.2f) : cpl_tensor_none()};
+                         .z_centred   = which == 3,
+                         .bias        = which == 2 ? normal_1d(s->n, 0.2f) : cpl_tensor_none()};
 }
 
 static routed route(cpl_backend *be, const shape *s)

@@ -16,8 +16,19 @@ enum { LEAST_TOKENS = 64 }; /* smallest number of tokens in a block */
 
 /* ---- choosing ---- */
 
+/* Returns the log of the sum of the logits' exponentials; `sum` is that of exp(logit - largest).
+ * The centred log is less the mean logit and ln n, from differences, which do not cancel. */
+static float log_of_sum(const float *logits, float largest, float sum, int64_t n, bool centred)
+{
+    if (!centred) return largest + logf(sum);
+    float below = 0;
+#pragma omp simd reduction(+ : below)
+    for (int64_t e = 0; e < n; e++) below += logits[e] - largest;
+    return logf(sum / (float)n) - below / (float)n;
+}
+
 /* Sets probs to softmax(logits). Returns the log of the sum of exponentials. */
-static float softmax(float *probs, const float *logits, int64_t n)
+static float softmax(float *probs, const float *logits, int64_t n, bool centred)
 {
     const float largest = cpl_largest(logits, n);
     float sum           = 0;
@@ -29,7 +40,7 @@ static float softmax(float *probs, const float *logits, int64_t n)
     const float scale = 1.0f / sum;
 #pragma omp simd
     for (int64_t e = 0; e < n; e++) probs[e] *= scale;
-    return largest + logf(sum);
+    return log_of_sum(logits, largest, sum, n, centred);
 }
 
 /* Sets probs to the sigmoid of each logit, computed from exp(-|logit|), which never overflows. */
@@ -43,10 +54,10 @@ static void sigmoid(float *probs, const float *logits, int64_t n)
 }
 
 /* Sets probs. Returns the log of the sum of the logits' exponentials. */
-static float scores(float *probs, const float *logits, int64_t n, bool sigmoids)
+static float scores(float *probs, const float *logits, int64_t n, cpl_routing how)
 {
-    const float lse = softmax(probs, logits, n);
-    if (sigmoids) sigmoid(probs, logits, n);
+    const float lse = softmax(probs, logits, n, how.z_centred);
+    if (how.sigmoid) sigmoid(probs, logits, n);
     return lse;
 }
 
@@ -119,7 +130,7 @@ void CPL_ISA_NAME(cpl_cpu_route)(cpl_backend *be, cpl_tensor probs, cpl_tensor l
     const float *pl = cpl_f32(logits);
 #pragma omp parallel for num_threads(cpl_threads(be, T *n *(K + 4))) schedule(static)
     for (int64_t t = 0; t < T; t++) {
-        plse[t] = scores(pp + t * n, pl + t * n, n, how.sigmoid);
+        plse[t] = scores(pp + t * n, pl + t * n, n, how);
         choose(pe + t * K, (order){(bias ? pp : pl) + t * n, bias}, n, K);
         set_weights(pw + t * K, pp + t * n, pe + t * K, K, how);
     }
@@ -227,14 +238,15 @@ static void chosen_backward(float *dprobs, const float *dweight, const float *pr
     for (int64_t k = 0; k < K; k++) dprobs[expert[k]] += (dweight[k] - along) * scale;
 }
 
-/* Sets dlogits to probs (dprobs - sum dprobs probs + dlse), in place. d lse / d logits = probs. */
-static void softmax_backward(float *dlogits, const float *probs, float dlse, int64_t n)
+/* Sets dlogits to probs (dprobs - sum dprobs probs + dlse), in place. d lse / d logits = probs, less
+ * 1/n if lse is centred: `each` is dlse / n then, and 0 otherwise. */
+static void softmax_backward(float *dlogits, const float *probs, float dlse, float each, int64_t n)
 {
     float along = 0;
 #pragma omp simd reduction(+ : along)
     for (int64_t e = 0; e < n; e++) along += dlogits[e] * probs[e];
 #pragma omp simd
-    for (int64_t e = 0; e < n; e++) dlogits[e] = probs[e] * (dlogits[e] - along + dlse);
+    for (int64_t e = 0; e < n; e++) dlogits[e] = probs[e] * (dlogits[e] - along + dlse) - each;
 }
 
 /* The inputs of the gradient of one token: dweight, weight, expert [K]; probs, counts [n]. */
@@ -245,12 +257,13 @@ typedef struct token_parts {
 } token_parts;
 
 static void softmax_token(float *dlogits, const token_parts *t, float balance_scale, float dlse,
-                          bool renormalise)
+                          cpl_routing how)
 {
+    const float each = how.z_centred ? dlse / (float)t->n : 0.0f;
 #pragma omp simd
     for (int64_t e = 0; e < t->n; e++) dlogits[e] = balance_scale * t->counts[e];
-    chosen_backward(dlogits, t->dweight, t->probs, t->expert, t->weight, t->K, renormalise);
-    softmax_backward(dlogits, t->probs, dlse, t->n);
+    chosen_backward(dlogits, t->dweight, t->probs, t->expert, t->weight, t->K, how.renormalise);
+    softmax_backward(dlogits, t->probs, dlse, each, t->n);
 }
 
 /* Computes the gradient of one token with sigmoid scores. Shares q_e = s_e / sum s have dq_e / ds_i
@@ -290,8 +303,7 @@ void CPL_ISA_NAME(cpl_cpu_route_backward)(cpl_backend *be, cpl_tensor dlogits, c
         if (how.sigmoid)
             sigmoid_token(out + t * n, &one, balance_scale, how.renormalise);
         else
-            softmax_token(out + t * n, &one, balance_scale, 2.0f * z_scale * plse[t],
-                          how.renormalise);
+            softmax_token(out + t * n, &one, balance_scale, 2.0f * z_scale * plse[t], how);
     }
 }
 

@@ -60,20 +60,29 @@ static __device__ __forceinline__ float sigmoid(float logit)
     return logit >= 0 ? large : small * large;
 }
 
-/* Sets probs. Returns the log of the sum of the logits' exponentials. */
-static __device__ float scores(float *probs, const float *logits, int n, bool sigmoids)
+/* cpl_routing for kernels. bias may be NULL. */
+typedef struct routing {
+    bool sigmoid, renormalise, z_centred;
+    const float *bias;
+} routing;
+
+/* Sets probs. Returns the log of the sum of the logits' exponentials, or the centred log of
+ * cpl_routing. */
+static __device__ float scores(float *probs, const float *logits, int n, routing how)
 {
     const float largest = largest_of(logits, n);
-    float sum           = 0;
+    float sum = 0, below = 0;
     for (int e = lane_of(); e < n; e += CPL_WARP) {
         probs[e] = expf(logits[e] - largest);
         sum += probs[e];
+        below += logits[e] - largest;
     }
     sum               = cpl_warp_sum(sum);
+    below             = cpl_warp_sum(below);
     const float scale = 1.0f / sum;
     for (int e = lane_of(); e < n; e += CPL_WARP)
-        probs[e] = sigmoids ? sigmoid(logits[e]) : probs[e] * scale;
-    return largest + logf(sum);
+        probs[e] = how.sigmoid ? sigmoid(logits[e]) : probs[e] * scale;
+    return how.z_centred ? logf(sum / (float)n) - below / (float)n : largest + logf(sum);
 }
 
 /* The key that orders the experts: logits, or scores plus a bias. */
@@ -145,12 +154,6 @@ static __device__ void renormalise(float *weight, int K, float sum, bool sigmoid
     for (int k = lane_of(); k < K; k += CPL_WARP) weight[k] = weight[k] * scale / whole;
 }
 
-/* cpl_routing for kernels. bias may be NULL. */
-typedef struct routing {
-    bool sigmoid, renormalise;
-    const float *bias;
-} routing;
-
 __global__ void route_kernel(float *probs, float *lse, int32_t *expert, float *weight,
                              const float *logits, int64_t T, int n, int K, routing how)
 {
@@ -159,7 +162,7 @@ __global__ void route_kernel(float *probs, float *lse, int32_t *expert, float *w
     float *p = probs + t * n, *w = weight + t * K;
     const float *z   = logits + t * n;
     const order by   = {how.bias ? p : z, how.bias};
-    const float mine = scores(p, z, n, how.sigmoid);
+    const float mine = scores(p, z, n, how);
     if (lane_of() == 0) lse[t] = mine;
     __syncwarp(ALL_LANES); /* every lane reads scores of other lanes */
     const float sum = choose(expert + t * K, w, p, by, n, K);
@@ -170,7 +173,8 @@ __global__ void route_kernel(float *probs, float *lse, int32_t *expert, float *w
 static routing routing_of(cpl_routing how)
 {
     CPL_ASSERT(how.sigmoid || !how.bias.storage);
-    return {how.sigmoid, how.renormalise, how.bias.storage ? cpl_f32(how.bias) : NULL};
+    return {how.sigmoid, how.renormalise, how.z_centred,
+            how.bias.storage ? cpl_f32(how.bias) : NULL};
 }
 
 extern "C" void cpl_cuda_route(cpl_backend *be, cpl_tensor probs, cpl_tensor lse, cpl_tensor expert,
@@ -338,14 +342,15 @@ static __device__ int choice_of(const token_parts *t, int e)
 
 /* Computes the gradient of one token with softmax scores. Renormalised weights are w_k = p_k / S
  * with S their sum, so that dp_k = (dw_k - sum_j dw_j w_j) / S. dlogits = probs (dprobs - sum
- * dprobs probs + dlse), where d lse / d logits = probs. */
+ * dprobs probs + dlse), where d lse / d logits = probs, less 1/n if lse is centred. */
 static __device__ void softmax_token(float *dlogits, const token_parts *t, float balance_scale,
-                                     float dlse, bool renormalise)
+                                     float dlse, routing how)
 {
-    const float own = along_of(t, renormalise);
+    const float own  = along_of(t, how.renormalise);
+    const float each = how.z_centred ? dlse / (float)t->n : 0.0f;
     float sum = 0, along = 0;
-    for (int k = 0; renormalise && k < t->K; k++) sum += t->probs[t->expert[k]];
-    const float scale = renormalise ? 1.0f / sum : 1.0f;
+    for (int k = 0; how.renormalise && k < t->K; k++) sum += t->probs[t->expert[k]];
+    const float scale = how.renormalise ? 1.0f / sum : 1.0f;
     for (int e = lane_of(); e < t->n; e += CPL_WARP) {
         const int k = choice_of(t, e);
         float dprob = balance_scale * t->counts[e];
@@ -355,7 +360,7 @@ static __device__ void softmax_token(float *dlogits, const token_parts *t, float
     }
     along = cpl_warp_sum(along);
     for (int e = lane_of(); e < t->n; e += CPL_WARP)
-        dlogits[e] = t->probs[e] * (dlogits[e] - along + dlse);
+        dlogits[e] = t->probs[e] * (dlogits[e] - along + dlse) - each;
 }
 
 /* Computes the gradient of one token with sigmoid scores. Shares q_e = s_e / sum s have dq_e / ds_i
@@ -378,19 +383,17 @@ static __device__ void sigmoid_token(float *dlogits, const token_parts *t, float
 
 /* Computes the gradient of the logits. `all` points to the inputs of the first token. */
 __global__ void route_backward_kernel(float *dlogits, token_parts all, const float *lse, int64_t T,
-                                      float balance_scale, float z_scale, bool sigmoids,
-                                      bool renormalise)
+                                      float balance_scale, float z_scale, routing how)
 {
     const int64_t t = token_of_warp();
     if (t >= T) return; /* a whole warp */
     token_parts one = all;
     one.dweight += t * all.K, one.weight += t * all.K, one.expert += t * all.K;
     one.probs += t * all.n;
-    if (sigmoids)
-        sigmoid_token(dlogits + t * all.n, &one, balance_scale, renormalise);
+    if (how.sigmoid)
+        sigmoid_token(dlogits + t * all.n, &one, balance_scale, how.renormalise);
     else
-        softmax_token(dlogits + t * all.n, &one, balance_scale, 2.0f * z_scale * lse[t],
-                      renormalise);
+        softmax_token(dlogits + t * all.n, &one, balance_scale, 2.0f * z_scale * lse[t], how);
 }
 
 extern "C" void cpl_cuda_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl_tensor dweight,
@@ -404,8 +407,7 @@ extern "C" void cpl_cuda_route_backward(cpl_backend *be, cpl_tensor dlogits, cpl
                              (int)expert.shape[1]};
     CPL_ASSERT(!how.sigmoid || z_scale == 0.0f);
     CPL_LAUNCH(be, route_backward_kernel, per_token(T), dim3(CPL_WARP * TOKEN_WARPS), 0,
-               cpl_f32(dlogits), all, cpl_f32(lse), T, balance_scale, z_scale, how.sigmoid,
-               how.renormalise);
+               cpl_f32(dlogits), all, cpl_f32(lse), T, balance_scale, z_scale, routing_of(how));
 }
 
 /* ---- balancing without a loss ---- */

@@ -210,6 +210,7 @@ OPTIONS = [
     ("erc.activation=swiglu", "erc.reduce=sum"),
     ("erc.activation=output", "erc.draws=3"),
     ("z.form=over_k", "z.weight=0.01"),
+    ("z.form=centred", "z.weight=0.01"),
     ("model.norm_topk_prob=true", "balance.weight=0"),
     ("model.tie_word_embeddings=true",),
     ("model.clip_qkv=0.5", "model.num_key_value_heads=1"),
