@@ -149,11 +149,12 @@ def _check_sums(source: Any) -> None:
                     pass
 
 
-def load(source: Any, where: str, **more: Any) -> Any:
+def load(source: Any, where: str, again: bool = False, **more: Any) -> Any:
     """Returns the content of a file of torch.save. Raises ValueError if it is damaged, or has more than tensors and
-    plain containers."""
+    plain containers. Checksums are compared unless the file is read `again`."""
     try:
-        _check_sums(source)
+        if not again:
+            _check_sums(source)
         if hasattr(source, "seek"):
             source.seek(0)
         return torch.load(source, map_location="cpu", weights_only=True, **more)
@@ -302,13 +303,14 @@ class _Saved:
     """A file of torch.save, mapped into memory while it is read."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self.path, self.bytes = path, 0
+        self.path, self.bytes, self.is_checked = path, 0, False
         self.kept: Optional[Dict[str, torch.Tensor]] = None
 
     def _tensors(self) -> Dict[str, torch.Tensor]:
         if self.kept is None:
             _size_of(self.path)
-            self.kept = dict(_flat(load(self.path, str(self.path), mmap=True)))
+            self.kept = dict(_flat(load(self.path, str(self.path), self.is_checked, mmap=True)))
+            self.is_checked = True
         return self.kept
 
     def read(self, name: str) -> torch.Tensor:
