@@ -12,9 +12,9 @@
  *                                          + max(M[j,i] - alpha M[i,i], 0)
  *
  *         With erc.proxy centred, the rows R_i - 1/n sum_j R_j replace R_i throughout
- *         (docs/method.md 3.13). With erc.proxy tokens they are scaled to one length and moved to
- *         the mean of the tokens (docs/method.md 3.15). Latent experts read V_i = W_l R~_i [l] in place of R~_i, and
- *         M[i,j] = |V_i W_g^j| (docs/method.md 3.14). */
+ *         (docs/method.md 3.13). With erc.proxy tokens these rows are scaled to one length and
+ *         moved to the mean of the tokens (docs/method.md 3.15). Latent experts read
+ *         V_i = W_l R~_i [l] in place of R~_i, and M[i,j] = |V_i W_g^j| (docs/method.md 3.14). */
 #ifndef CPL_MODEL_COUPLING_H
 #define CPL_MODEL_COUPLING_H
 
