@@ -193,8 +193,8 @@ class Callee:
         for name in FOUND if isinstance(given, dict) and self.kind.is_coupling else ():
             if given.get(name) is not None:
                 shape = x.router.shape if name == "delta" else (len(x.router), len(x.router))
-                is_after = name == "delta" and x.down is not None and given[name].shape == (len(x.router), len(x.down))
-                if not is_plain(given[name]) or given[name].shape != shape and not is_after:
+                shapes = (shape, (len(x.router), len(x.down))) if name == "delta" and x.down is not None else (shape,)
+                if not is_plain(given[name]) or given[name].shape not in shapes:
                     raise CannotJudge(f"it returns as {name} {in_words(given[name])}, must be a tensor {list(shape)}")
                 out[name] = given[name]
         return out

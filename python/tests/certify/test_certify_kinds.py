@@ -718,6 +718,11 @@ Z_LOSS, OLMOE, GATE = "z-loss", "load-balancing-olmoe", "gate-weights"
         ),
         (lambda logits: {"z_loss": others.z(logits)}, Z_LOSS, "it returns a dict with z_loss, must have loss"),
         (with_short_M, "erc", "it returns as M a tensor [3] of torch.float32, must be a tensor [5, 5]"),
+        (
+            lambda router, w_gate, down, alpha: {"loss": router.sum(), "delta": [1.0]},
+            "erc-latent",
+            "it returns as delta a list, must be a tensor [5, 24]",
+        ),
         (lambda logits: others.z(logits) * float("nan"), Z_LOSS, "its loss has a NaN or an infinite number"),
         (lambda logits: others.z(logits) * torch.rand(()), Z_LOSS, "depends on hidden state or on random numbers"),
         (changes_logits, Z_LOSS, "it changes its input logits"),
