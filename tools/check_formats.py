@@ -115,13 +115,17 @@ CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
 # The members of rows that stand for several members.
-MEMBERS = {"ESTIMATE": "estimate standard_error", "SIGNS": "negative tokens ids experts all above below size"}
+MEMBERS = {
+    "ESTIMATE": "estimate standard_error",
+    "SIGNS": "negative tokens ids experts all above below size",
+    "NULLED": "mean_token null mean std p",
+}
 
 
 def columns(list_file, of):
     """Returns the names in the paths of members of the rows whose names match `of`. A bound also has a member for an
     infinite value."""
-    row = rf'^CPL_(COLUMN|ESTIMATE|SIGNS)\({of}, "([\w.]+)",\s+[\w>-]+(?:,\s+(\w+),)?'
+    row = rf'^CPL_(COLUMN|ESTIMATE|SIGNS|NULLED|NULL)\({of}, "([\w.]+)",\s+[\w>-]+(?:,\s+(\w+),)?'
     rows = re.findall(row, pathlib.Path(list_file).read_text(), re.M)
     names = {name for _, path, _ in rows for name in path.split(".") if name}
     names |= {name for form, _, _ in rows for name in MEMBERS.get(form, "").split()}

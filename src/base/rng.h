@@ -27,6 +27,8 @@ typedef enum cpl_rng_stream {
         10, /* choice of blocks of a gate's rows: layer, step = expert, index = choice */
 
     CPL_STREAM_IDS = 16, /* ids dealt anew in the routing report: step = 1, index = place */
+    CPL_STREAM_LABELS =
+        17, /* permuted experts of the routing report: layer, step = permutation, index = place */
 } cpl_rng_stream;
 
 typedef struct cpl_rng_key {

@@ -173,8 +173,7 @@ static double paired_erc(const ladders *l, const float *M, const int32_t *pairin
     return sum / ((double)n * (double)n);
 }
 
-/* Shuffles the pairing. The multiplication prefers some places to others by less than n / 2^32. */
-static void shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key)
+void cpl_null_model_shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key)
 {
     for (int64_t i = 0; i < n; i++) pairing[i] = (int32_t)i;
     for (int64_t i = n - 1; i > 0; i--) {
@@ -214,7 +213,7 @@ static void random_figures(cpl_null_model *out, const ladders *l, const float *M
     build_ladders(l, M);
     for (int t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
         cpl_rng_key key = pairing_key(seed, layer, (uint64_t)t);
-        shuffle(pairing, l->n, &key);
+        cpl_null_model_shuffle(pairing, l->n, &key);
         for (int a = 0; a < n_alphas; a++) erc[a][t] = paired_erc(l, M, pairing, alphas[a]);
     }
     for (int a = 0; a < n_alphas; a++)

@@ -44,32 +44,38 @@ static double entropy_of(const float *scores, int64_t n)
 /* ---- entries of one batch, as a text for all ranks ---- */
 
 /* Holds the head of an entry. In an entry of a token in one layer K experts and their K weights
- * follow the head. In the entry of a sampled token K experts, n scores and n answers follow. An
- * entry of all samples of a batch has d doubles, the sum of their x. */
+ * follow the head. In the entry of a sampled token K experts, n scores, n answers and the d numbers
+ * of x follow. */
 typedef struct entry {
     int64_t place;
     int32_t layer;
-    enum { A_TOKEN, A_SAMPLE, A_SUM } kind;
+    enum { A_TOKEN, A_SAMPLE } kind;
     double entropy;
 } entry;
 
-/* Returns the bytes of an entry, a multiple of 8. */
-static int64_t entry_bytes(const cpl_routing_record *r, bool sample)
+/* Returns the bytes of an entry of this many numbers, a multiple of 8. */
+static int64_t entry_bytes(int64_t numbers)
 {
-    const int64_t numbers = r->top_k + (sample ? 2 * r->n_experts : r->top_k);
     return (int64_t)sizeof(entry) + (4 * numbers + 7) / 8 * 8;
 }
 
-/* Appends the head, and three runs of numbers. */
-static void write_entry(cpl_text *out, const entry *head, const int32_t *expert, int64_t k,
-                        const float *a, const float *b, int64_t n)
+/* Appends the head and the K experts, which other numbers follow. */
+static void begin_entry(cpl_text *out, const entry *head, const int32_t *expert, int64_t k)
 {
-    static const float padding = 0;
     cpl_text_append(out, head, sizeof *head);
     cpl_text_append(out, expert, (size_t)k * sizeof *expert);
-    cpl_text_append(out, a, (size_t)n * sizeof *a);
-    if (b) cpl_text_append(out, b, (size_t)n * sizeof *b);
-    if ((k + n + (b ? n : 0)) % 2) cpl_text_append(out, &padding, sizeof padding);
+}
+
+static void add_numbers(cpl_text *out, const float *x, int64_t count)
+{
+    cpl_text_append(out, x, (size_t)count * sizeof *x);
+}
+
+/* Ends an entry of this many numbers. */
+static void end_entry(cpl_text *out, int64_t numbers)
+{
+    static const float padding = 0;
+    add_numbers(out, &padding, numbers % 2);
 }
 
 void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *r, int64_t layer,
@@ -79,7 +85,9 @@ void cpl_routing_record_write(cpl_text *out, const cpl_routing_record *r, int64_
     for (int64_t t = 0; t < count; t++) {
         if (place[t] < 0) continue;
         const entry head = {place[t], (int32_t)layer, A_TOKEN, entropy_of(c->probs + t * n, n)};
-        write_entry(out, &head, c->expert + t * k, k, c->weight + t * k, NULL, k);
+        begin_entry(out, &head, c->expert + t * k, k);
+        add_numbers(out, c->weight + t * k, k);
+        end_entry(out, 2 * k);
     }
 }
 
@@ -94,7 +102,7 @@ int64_t cpl_routing_record_add(cpl_routing_record *r, const char *text)
     for (int64_t i = 0; i < r->top_k; i++)
         r->weight[head->layer * r->n_experts + expert[i]] += (double)weight[i];
     r->entropy[head->layer] += head->entropy;
-    return entry_bytes(r, false);
+    return entry_bytes(2 * r->top_k);
 }
 
 void cpl_routing_saturation(double *topk, double *top1, const cpl_routing_record *a,
@@ -154,7 +162,6 @@ typedef struct work {
     int32_t *tokens;             /* copy of `ids` on the host */
     float *row, *answer, *score; /* copies of `rows`, `answers`, `logits` or probs */
     float *own;                  /* [n] the answers to one token */
-    double *sum;                 /* [d] sum of the rows of a batch */
     double *scores;              /* [2,n] scores and answers of a token */
     void *scratch;
 } work;
@@ -175,7 +182,6 @@ static void take_tensors(work *w, cpl_tensor_arena *arena)
     w->answer   = cpl_tensor_take_host(arena, room * (size_t)n * number);
     w->score    = cpl_tensor_take_host(arena, room * (size_t)n * number);
     w->own      = cpl_tensor_take_host(arena, (size_t)n * number);
-    w->sum      = cpl_tensor_take_host(arena, (size_t)c->d_model * sizeof *w->sum);
     w->scores   = cpl_tensor_take_host(arena, 2 * (size_t)n * sizeof *w->scores);
     w->scratch  = cpl_tensor_take_host(arena, cpl_correlation_scratch(n));
 }
@@ -246,17 +252,6 @@ static void get_answers(work *w, const cpl_layer_params *layer, cpl_tensor b, in
     be->ops->get(be, w->answer, answers);
 }
 
-static void write_sum(work *w, cpl_text *out, int64_t layer, int64_t count)
-{
-    const entry head = {.layer = (int32_t)layer, .kind = A_SUM};
-    const int64_t d  = w->reader->model.config.d_model;
-    memset(w->sum, 0, (size_t)d * sizeof *w->sum);
-    for (int64_t s = 0; s < count; s++)
-        for (int64_t k = 0; k < d; k++) w->sum[k] += (double)w->row[s * d + k];
-    cpl_text_append(out, &head, sizeof head);
-    cpl_text_append(out, w->sum, (size_t)d * sizeof *w->sum);
-}
-
 /* Writes the experts' answers to `count` tokens of the batch, and the router's scores and choices
  * for them. */
 static void write_answers(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_tensor b,
@@ -264,23 +259,18 @@ static void write_answers(work *w, const cpl_reader_batch *batch, int64_t layer,
 {
     const cpl_model_settings *c = &w->reader->model.config;
     const cpl_layer_params *own = &w->reader->model.master.layer[layer];
-    const int64_t n             = c->n_experts;
+    const int64_t n = c->n_experts, d = c->d_model, k = c->top_k;
     get_answers(w, own, b, count);
     get_scores(w, own, count);
     for (int64_t s = 0; s < count; s++) {
         const entry head = {batch->place[w->tokens[s]], (int32_t)layer, A_SAMPLE, 0};
         for (int64_t e = 0; e < n; e++) w->own[e] = w->answer[e * count + s];
-        write_entry(batch->text, &head, w->choices.expert + w->tokens[s] * c->top_k, c->top_k,
-                    w->score + s * n, w->own, n);
+        begin_entry(batch->text, &head, w->choices.expert + w->tokens[s] * k, k);
+        add_numbers(batch->text, w->score + s * n, n);
+        add_numbers(batch->text, w->own, n);
+        add_numbers(batch->text, w->row + s * d, d);
+        end_entry(batch->text, k + 2 * n + d);
     }
-    write_sum(w, batch->text, layer, count);
-}
-
-static int64_t add_sum(cpl_routing_agreement *a, const entry *head)
-{
-    const double *sum = (const double *)(const void *)(head + 1);
-    for (int64_t k = 0; k < a->d; k++) a->row[k] += sum[k];
-    return (int64_t)sizeof *head + a->d * (int64_t)sizeof *sum;
 }
 
 /* Adds the entry and returns its bytes. */
@@ -291,12 +281,12 @@ static int64_t add_answer(work *w, const char *text)
     cpl_routing_agreement *a    = &w->agreement[head->layer];
     const int32_t *expert       = (const int32_t *)(const void *)(head + 1);
     const float *score          = (const float *)(const void *)(expert + r->top_k);
-    if (head->kind == A_SUM) return add_sum(a, head);
+    const float *answer = score + r->n_experts, *x = answer + r->n_experts;
     for (int64_t i = 0; i < 2 * r->n_experts; i++) w->scores[i] = (double)score[i];
     cpl_routing_agreement_add(a, w->scores, w->scores + r->n_experts, expert, w->scratch);
-    if (a->samples.room)
-        cpl_routing_samples_add(&a->samples, head->place, score, score + r->n_experts);
-    return entry_bytes(r, true);
+    for (int64_t k = 0; k < a->d; k++) a->row[k] += (double)x[k];
+    if (a->samples.room) cpl_routing_samples_add(&a->samples, head->place, score, answer, x);
+    return entry_bytes(r->top_k + 2 * r->n_experts + a->d);
 }
 
 static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_tensor b)

@@ -77,7 +77,8 @@ static cpl_status take_layers(cpl_routing_report *r)
         l->together          = cpl_pool_take(&r->pool, n * n * sizeof *l->together);
         l->by_source         = cpl_pool_take(&r->pool, sources * n * sizeof *l->by_source);
         l->M_tok             = cpl_pool_take(&r->pool, n * n * sizeof *l->M_tok);
-        l->mean_token        = cpl_pool_take(&r->pool, d * sizeof *l->mean_token);
+        l->token_mean        = cpl_pool_take(&r->pool, d * sizeof *l->token_mean);
+        l->curve             = cpl_pool_take(&r->pool, n * sizeof *l->curve);
         l->routed            = cpl_pool_take(&r->pool, n * sizeof *l->routed);
     }
     return cpl_pool_status(&r->pool);
@@ -103,7 +104,7 @@ static cpl_routing_cost cost_of(const cpl_routing_report *r)
                               .checkpoints = 1 + r->n_steps,
                               .flops =
                                   readings * tokens * cpl_cost_token(c, (double)r->reader.window) +
-                                  (double)(r->n_sampled + c->n_experts) * products};
+                                  (double)(2 * r->n_sampled + c->n_experts) * products};
 }
 
 static cpl_status open_own(cpl_routing_report *r, const char *model_dir,
@@ -114,6 +115,11 @@ static cpl_status open_own(cpl_routing_report *r, const char *model_dir,
     r->path                 = cpl_pool_copy(&r->pool, model_dir, strlen(model_dir));
     CPL_TRY(cpl_pool_status(&r->pool));
     CPL_TRY(cpl_reader_open(&r->reader, model_dir, &options->reader, log));
+    if (cpl_hf_config(r->reader.hf)->d_latent > 0)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "%s has latent experts, whose responses to text cannot be measured yet: "
+                        "leave --text out to measure its weights",
+                        model_dir);
     texts.eos = r->reader.eos;
     CPL_TRY(cpl_texts_read(&r->texts, options->inputs, options->n_inputs, r->reader.tokenizer,
                            &texts, log));
@@ -200,14 +206,24 @@ static cpl_status set_signs(work *w, int64_t layer)
     const int64_t cells            = a->samples.count * a->n;
     double squares = 0, sum = 0;
     for (int64_t k = 0; k < a->d; k++) {
-        l->mean_token[k] = a->row[k] / (double)a->n_tokens;
-        squares += l->mean_token[k] * l->mean_token[k];
+        l->token_mean[k] = a->row[k] / (double)a->n_tokens;
+        squares += l->token_mean[k] * l->token_mean[k];
     }
     for (int64_t i = 0; i < cells; i++) sum += (double)a->samples.score[i];
-    l->mean_token_norm = sqrt(squares);
+    l->token_mean_norm = sqrt(squares);
     l->mean_score      = sum / (double)cells;
     CPL_TRY(cpl_routing_signs_of(&l->signs, &a->samples, w->tokens.input, false));
     return cpl_routing_signs_of(&l->centred_signs, &a->samples, w->tokens.input, true);
+}
+
+static cpl_status set_mean_token(work *w, int64_t layer)
+{
+    cpl_routing_report *r = w->report;
+    cpl_routing_layer *l  = &r->layers[layer];
+    if (!l->M) return CPL_OK;
+    return cpl_routing_mean_token_of(&l->mean_token, l->curve, &r->reader.be,
+                                     &r->reader.model.master.layer[layer], &w->agreement[layer],
+                                     &w->record, layer, r->options.seed);
 }
 
 static cpl_status set_layer(work *w, int64_t layer)
@@ -225,6 +241,7 @@ static cpl_status set_layer(work *w, int64_t layer)
     set_agreement(l, &w->agreement[layer]);
     CPL_TRY(set_stand(w, layer));
     CPL_TRY(set_signs(w, layer));
+    CPL_TRY(set_mean_token(w, layer));
     return cpl_routing_vocabulary_of(&l->input, chose, layer, &w->input);
 }
 

@@ -9,6 +9,7 @@
 
 #include "infer/reader.h"
 #include "inspect/routing/counts.h"
+#include "inspect/routing/mean_token.h"
 #include "inspect/routing/response.h"
 
 typedef struct cpl_routing_options {
@@ -19,7 +20,7 @@ typedef struct cpl_routing_options {
     int64_t response_tokens; /* largest S; every T/S-th token of the text is sampled */
     double alphas[CPL_NULL_MODEL_MAX_ALPHAS];
     int n_alphas;
-    uint64_t seed; /* seed of the order in which ids are dealt anew */
+    uint64_t seed; /* seed of the order in which ids are dealt anew, and of permuted experts */
 } cpl_routing_options;
 
 enum { CPL_ROUTING_PAIRS = 8 };
@@ -37,8 +38,10 @@ typedef struct cpl_routing_layer {
     double rho_mean, rho_sd, top1, overlap; /* agreement of choice and answers; sd divides by S */
     cpl_routing_m_tok m_tok;
     cpl_routing_signs signs, centred_signs; /* signs of the scores; NaN without router rows */
-    double mean_score, mean_token_norm;     /* over sampled tokens and experts; |mean of x| */
-    double *mean_token;                     /* [d] mean of the sampled tokens */
+    double mean_score, token_mean_norm;     /* over sampled tokens and experts; |mean of x| */
+    double *token_mean;                     /* [d] mean of the sampled tokens */
+    cpl_routing_mean_token mean_token;      /* set with router rows, and so is curve */
+    double *curve;                          /* [n] */
     float *M, *M_centred; /* [n,n] clean, of rows and of centred rows; NULL without router rows */
     float *M_tok;         /* [n,n] */
     int64_t *routed;      /* [n] sampled tokens routed to an expert */

@@ -37,7 +37,7 @@ cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, 
                                  .sums   = cpl_pool_take(pool, (size_t)(n * n) * sizeof *a->sums),
                                  .routed = cpl_pool_take(pool, (size_t)n * sizeof *a->routed),
                                  .row    = cpl_pool_take(pool, (size_t)d * sizeof *a->row)};
-    return cpl_routing_samples_init(&a->samples, pool, room, n);
+    return cpl_routing_samples_init(&a->samples, pool, room, n, d);
 }
 
 /* Returns the rank of expert e by response, where 0 is the strongest. */

@@ -7,24 +7,28 @@
 
 #include "base/stats/statistics.h"
 
-cpl_status cpl_routing_samples_init(cpl_routing_samples *s, cpl_pool *pool, int64_t room, int64_t n)
+cpl_status cpl_routing_samples_init(cpl_routing_samples *s, cpl_pool *pool, int64_t room, int64_t n,
+                                    int64_t d)
 {
     const size_t cells = (size_t)(room * n);
     *s                 = (cpl_routing_samples){.room   = room,
                                                .n      = n,
+                                               .d      = d,
                                                .place  = cpl_pool_take(pool, (size_t)room * sizeof *s->place),
                                                .score  = cpl_pool_take(pool, cells * sizeof *s->score),
-                                               .answer = cpl_pool_take(pool, cells * sizeof *s->answer)};
+                                               .answer = cpl_pool_take(pool, cells * sizeof *s->answer),
+                                               .x      = cpl_pool_take(pool, (size_t)(room * d) * sizeof *s->x)};
     return cpl_pool_status(pool);
 }
 
 void cpl_routing_samples_add(cpl_routing_samples *s, int64_t place, const float *score,
-                             const float *answer)
+                             const float *answer, const float *x)
 {
     CPL_ASSERT(s->count < s->room);
     s->place[s->count] = place;
     memcpy(s->score + s->count * s->n, score, (size_t)s->n * sizeof *score);
     memcpy(s->answer + s->count * s->n, answer, (size_t)s->n * sizeof *answer);
+    memcpy(s->x + s->count * s->d, x, (size_t)s->d * sizeof *x);
     s->count++;
 }
 

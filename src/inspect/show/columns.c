@@ -31,6 +31,8 @@ enum {
     SAMPLE_CENTRED,
     TEXT,
     TEXT_ROWS,
+    MEAN_TOKEN,
+    NULLS,
     N_PARTS
 };
 
@@ -129,6 +131,27 @@ void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_re
 {
     const cpl_columns c = text_columns(r);
     put_columns(failed, object, &c, layer, TEXT, N_PARTS);
+}
+
+/* Returns the mean over the layers that have a value, for cpl_columns. */
+static double mean_value(const void *report, int64_t row, int column, int a)
+{
+    const cpl_routing_report *r = report;
+    double sum = 0, count = 0;
+    for (row = 0; row < r->n_layers; row++) {
+        const double value = value_of(report, row, column, a);
+        if (!isfinite(value)) continue;
+        sum += value;
+        count++;
+    }
+    return sum / count;
+}
+
+void cpl_routing_means_json(bool *failed, json_t *object, const cpl_routing_report *r)
+{
+    cpl_columns c = text_columns(r);
+    c.value       = mean_value;
+    if (has_part(r, 0, MEAN_TOKEN)) cpl_columns_json(failed, object, &c, MEAN_TOKEN, 0);
 }
 
 /* ---- the tables of the weights ---- */
@@ -240,6 +263,13 @@ static const cpl_shown signs[] = {
     {TEXT_CENTRED_SIGN_EXPERTS_BELOW, "below", "rho over tokens", .digits = 3},
     {0}};
 
+static const cpl_shown mean_token[] = {{TEXT_RHO, "agreement", .digits = 3},
+                                       {TEXT_CENTRED, "centred", .digits = 3},
+                                       {TEXT_MU_OFF, "x - mu", .digits = 3},
+                                       {TEXT_DZ, "dz", .digits = 2},
+                                       {TEXT_MU_NEGATIVE, "% R . mu < 0", .digits = 1},
+                                       {0}};
+
 static const cpl_shown likeness[] = {{TEXT_KEPT, "experts", .digits = 0},
                                      {TEXT_ROWS_OWN, "rows own %", .digits = 1},
                                      {TEXT_COLUMNS_OWN, "columns", .digits = 1},
@@ -271,6 +301,7 @@ static const struct {
               [CPL_TABLE_LOAD]       = {load, TEXT},
               [CPL_TABLE_CHOICES]    = {choices, TEXT},
               [CPL_TABLE_SIGNS]      = {signs, TEXT_ROWS},
+              [CPL_TABLE_MEAN_TOKEN] = {mean_token, MEAN_TOKEN},
               [CPL_TABLE_LIKENESS]   = {likeness, TEXT},
               [CPL_TABLE_TEXT_ERC]   = {text_erc, TEXT},
               [CPL_TABLE_VOCABULARY] = {vocabulary, TEXT}};
@@ -294,6 +325,10 @@ static const char *const titles[] = {
     [CPL_TABLE_CHOICES] = "The router's choice and the experts' responses |x W_g|",
     [CPL_TABLE_SIGNS] =
         "Sign: rank correlation of centred scores and responses, of scores above and below 0 apart",
+    [CPL_TABLE_MEAN_TOKEN] =
+        "Agreement without the experts' main effects (centred), and without the mean token mu; dz: "
+        "own\n"
+        "entries of M_tok less row and column means, in standard deviations of the others",
     [CPL_TABLE_LIKENESS] =
         "Is R_i like the tokens routed to it? M_tok, and its correlation with M off the diagonal, "
         "rows over their means",

@@ -20,6 +20,10 @@ void cpl_coupling_columns_json(bool *failed, json_t *object, const cpl_coupling_
 void cpl_routing_columns_json(bool *failed, json_t *object, const cpl_routing_report *report,
                               int64_t layer);
 
+/* Adds mean_token: the means over the layers that have the figure, without nulls. Adds nothing
+ * without router rows. */
+void cpl_routing_means_json(bool *failed, json_t *object, const cpl_routing_report *report);
+
 typedef enum cpl_inspect_table {
     CPL_TABLE_AGREEMENT, /* free of scale: layers with M */
     CPL_TABLE_CENTRED,   /* the figures of AGREEMENT of the centred rows */
@@ -28,7 +32,8 @@ typedef enum cpl_inspect_table {
     CPL_TABLE_SAMPLE,    /* with options.sample, in place of AGREEMENT and CENTRED */
     CPL_TABLE_LOAD,      /* LOAD and the following tables are of a text */
     CPL_TABLE_CHOICES,
-    CPL_TABLE_SIGNS, /* only models with router rows have it */
+    CPL_TABLE_SIGNS,      /* only models with router rows have it, */
+    CPL_TABLE_MEAN_TOKEN, /* and this */
     CPL_TABLE_LIKENESS,
     CPL_TABLE_TEXT_ERC,
     CPL_TABLE_VOCABULARY

@@ -113,7 +113,10 @@ static json_t *layer(maker *m, int64_t index)
     put_load(m, object, index);
     put_together(m, object, l);
     put_domains(m, object, index);
-    put_member(m, object, "token_mean", numbers(m, l->mean_token, m->r->d_model));
+    put_member(m, object, "token_mean", numbers(m, l->token_mean, m->r->d_model));
+    if (l->M)
+        put_member(m, json_object_get(object, "mean_token"), "curve",
+                   numbers(m, l->curve, m->r->n_experts));
     json_t *tokens_M = json_object_get(object, "tokens_M");
     put_member(m, tokens_M, "routed", integers(m, l->routed, m->r->n_experts));
     put_member(m, tokens_M, "M", matrix(m, l));
@@ -167,6 +170,7 @@ static json_t *summary(maker *m)
     json_t *object = json_object();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         put_member(m, object, rows[i].key, cpl_json_number(rows[i].value));
+    cpl_routing_means_json(&m->failed, object, m->r);
     return object;
 }
 

@@ -24,14 +24,14 @@ static double random_at(uint64_t index)
 /* Fills score(t, e) and answer(t, e) of every token and expert. Token t has the id t mod IDS. */
 static void fill(text *x, double (*score)(int t, int e), double (*answer)(int t, int e))
 {
-    assert_ok(cpl_routing_samples_init(&x->samples, &x->pool, TOKENS, EXPERTS));
+    assert_ok(cpl_routing_samples_init(&x->samples, &x->pool, TOKENS, EXPERTS, 0));
     for (int t = 0; t < TOKENS; t++) {
         float s[EXPERTS], a[EXPERTS];
         for (int e = 0; e < EXPERTS; e++) {
             s[e] = (float)score(t, e);
             a[e] = (float)answer(t, e);
         }
-        cpl_routing_samples_add(&x->samples, t, s, a);
+        cpl_routing_samples_add(&x->samples, t, s, a, s);
         x->id[t] = t % IDS;
     }
 }

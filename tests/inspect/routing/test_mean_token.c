@@ -1,0 +1,284 @@
+/* test_mean_token.c - agreement without main effects and without the mean token: figures of numpy
+ * and scipy (tests/golden/mean_token), and properties that hold for any router. */
+#include "inspect/routing/mean_token.h"
+
+#include <math.h>
+
+#include "base/rng.h"
+#include "base/stats/statistics.h"
+#include "check.h"
+#include "io/json.h"
+
+/* Holds a layer with T sampled tokens. Token t is at place t of the text. */
+typedef struct layer {
+    int64_t n, d, D, T, K;
+    cpl_backend be;
+    cpl_tensor_arena arena;
+    cpl_layer_params params;
+    cpl_pool pool;
+    cpl_routing_agreement a;
+    cpl_routing_record record;
+    float *R, *W, *x, *s, *answer; /* [n,d], [n,D,d], [T,d], [T,n], [T,n] */
+    cpl_routing_mean_token found;
+    double *curve;
+} layer;
+
+static void take_params(layer *l, cpl_tensor_arena *arena)
+{
+    l->params.router = cpl_tensor_take_2d(arena, l->n, l->d);
+    l->params.w_gate = cpl_tensor_take_3d(arena, l->n, l->D, l->d);
+}
+
+static layer *layer_new(int64_t n, int64_t d, int64_t D, int64_t T, int64_t K)
+{
+    layer *l                  = calloc(1, sizeof *l);
+    cpl_tensor_arena measured = cpl_tensor_arena_measure();
+    *l                        = (layer){.n = n, .d = d, .D = D, .T = T, .K = K};
+    assert_ok(cpl_backend_open(&l->be, "cpu", CPL_F32, 1));
+    take_params(l, &measured);
+    assert_ok(cpl_tensor_arena_init(&l->arena, &l->be, &measured, "a layer"));
+    take_params(l, &l->arena);
+    l->R      = cpl_pool_take(&l->pool, (size_t)(n * d) * sizeof(float));
+    l->W      = cpl_pool_take(&l->pool, (size_t)(n * D * d) * sizeof(float));
+    l->x      = cpl_pool_take(&l->pool, (size_t)(T * d) * sizeof(float));
+    l->s      = cpl_pool_take(&l->pool, (size_t)(T * n) * sizeof(float));
+    l->answer = cpl_pool_take(&l->pool, (size_t)(T * n) * sizeof(float));
+    l->curve  = cpl_pool_take(&l->pool, (size_t)n * sizeof(double));
+    l->record = (cpl_routing_record){.n_layers = 2, .n_tokens = T, .n_experts = n, .top_k = K};
+    l->record.choice = cpl_pool_take(&l->pool, (size_t)(2 * T * K) * sizeof(int32_t));
+    return l;
+}
+
+static void layer_gone(layer *l)
+{
+    cpl_pool_free(&l->pool);
+    cpl_tensor_arena_free(&l->arena);
+    cpl_backend_free(&l->be);
+    free(l);
+}
+
+/* Chooses the K largest scores, the lower expert among equal ones. */
+static void choose(int32_t *chosen, const float *s, int64_t n, int64_t K)
+{
+    for (int64_t k = 0; k < K; k++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < n; i++) {
+            bool taken = false;
+            for (int64_t l = 0; l < k; l++) taken = taken || chosen[l] == i;
+            if (!taken && (best < 0 || s[i] > s[best])) best = i;
+        }
+        chosen[k] = best;
+    }
+}
+
+/* Computes scores and responses from R, W and x. */
+static void respond(layer *l)
+{
+    for (int64_t t = 0; t < l->T; t++)
+        for (int64_t i = 0; i < l->n; i++) {
+            double score = 0, squares = 0;
+            const float *x = l->x + t * l->d;
+            for (int64_t k = 0; k < l->d; k++) score += (double)l->R[i * l->d + k] * (double)x[k];
+            for (int64_t c = 0; c < l->D; c++) {
+                double sum = 0;
+                for (int64_t k = 0; k < l->d; k++)
+                    sum += (double)l->W[(i * l->D + c) * l->d + k] * (double)x[k];
+                squares += sum * sum;
+            }
+            l->s[t * l->n + i]      = (float)score;
+            l->answer[t * l->n + i] = (float)sqrt(squares);
+        }
+}
+
+/* Measures the layer, which is layer 1 of its model. */
+static void measure(layer *l, uint64_t seed)
+{
+    const int64_t n = l->n;
+    double both[2 * 16];
+    void *scratch = malloc(cpl_correlation_scratch(n));
+    l->be.ops->put(&l->be, l->params.router, l->R);
+    l->be.ops->put(&l->be, l->params.w_gate, l->W);
+    assert_ok(cpl_routing_agreement_init(&l->a, &l->pool, n, l->K, l->d, l->T));
+    for (int64_t t = 0; t < l->T; t++) {
+        int32_t *chosen = l->record.choice + (l->T + t) * l->K;
+        choose(chosen, l->s + t * n, n, l->K);
+        for (int64_t i = 0; i < n; i++) {
+            both[i]     = (double)l->s[t * n + i];
+            both[n + i] = (double)l->answer[t * n + i];
+        }
+        cpl_routing_agreement_add(&l->a, both, both + n, chosen, scratch);
+        cpl_routing_samples_add(&l->a.samples, t, l->s + t * n, l->answer + t * n, l->x + t * l->d);
+    }
+    free(scratch);
+    assert_ok(cpl_routing_mean_token_of(&l->found, l->curve, &l->be, &l->params, &l->a, &l->record,
+                                        1, seed));
+}
+
+/* ---- figures of numpy ---- */
+
+static void read_numbers(float *to, const json_t *item, const char *key)
+{
+    const json_t *array = json_object_get(item, key);
+    for (size_t i = 0; i < json_array_size(array); i++)
+        to[i] = (float)json_real_value(json_array_get(array, i));
+}
+
+static int64_t count_of(const json_t *item, const char *key)
+{
+    return json_integer_value(json_object_get(item, key));
+}
+
+static double number_of(const json_t *item, const char *key)
+{
+    const json_t *value = json_object_get(item, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void near_or_none(double value, double want, const char *name)
+{
+    if (isnan(value) != isnan(want) || fabs(value - want) > 1e-6)
+        fail_msg("%s: %.9g, numpy has %.9g", name, value, want);
+}
+
+static void check_figures(const layer *l, const json_t *want)
+{
+    static const char *const names[] = {"agreement",       "agreement_centred", "agreement_mu_off",
+                                        "pearson_centred", "agreement_chosen",  "dz"};
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
+        const json_t *figure            = json_object_get(want, names[f]);
+        const cpl_mean_token_null *null = &l->found.null[f];
+        assert_non_null(figure);
+        near_or_none(l->found.value[f], number_of(figure, "value"), names[f]);
+        near_or_none(null->mean, number_of(figure, "mean"), names[f]);
+        near_or_none(null->sd, number_of(figure, "std"), names[f]);
+        near_or_none(null->p, number_of(figure, "p"), names[f]);
+    }
+    near_or_none(l->found.main_effect, number_of(want, "main_effect"), "main_effect");
+    near_or_none(l->found.negative, number_of(want, "router_mu_negative"), "router_mu_negative");
+    near_or_none(l->found.cosine, number_of(want, "router_mu_cos"), "router_mu_cos");
+    for (int64_t r = 0; r < l->n; r++)
+        near_or_none(l->curve[r],
+                     json_number_value(json_array_get(json_object_get(want, "curve"), (size_t)r)),
+                     "curve");
+    assert_near(l->found.value[CPL_MEAN_TOKEN_AGREEMENT], l->a.rho / (double)l->a.n_ranked, 1e-12);
+}
+
+TEST(figures_are_those_of_numpy)
+{
+    json_t *file, *item;
+    size_t i;
+    assert_ok(cpl_json_load(&file, golden_path("mean_token/reference.json")));
+    assert_int_equal(json_array_size(json_object_get(file, "cases")), 5);
+    json_array_foreach(json_object_get(file, "cases"), i, item)
+    {
+        layer *l = layer_new(count_of(item, "n"), count_of(item, "d"), count_of(item, "D"),
+                             count_of(item, "T"), count_of(item, "K"));
+        read_numbers(l->R, item, "R");
+        read_numbers(l->W, item, "W");
+        read_numbers(l->x, item, "x");
+        read_numbers(l->s, item, "s");
+        read_numbers(l->answer, item, "a");
+        measure(l, (uint64_t)count_of(file, "seed"));
+        check_figures(l, json_object_get(item, "figures"));
+        layer_gone(l);
+    }
+    json_decref(file);
+}
+
+/* ---- properties ---- */
+
+static float random_at(uint64_t seed, int64_t index)
+{
+    const cpl_rng_key key = {.seed = seed, .stream = CPL_STREAM_TEST};
+    return cpl_rng_normal(&key, (uint64_t)index);
+}
+
+/* Draws a layer whose gates have their router row as a leading direction. */
+static layer *random_layer(uint64_t seed)
+{
+    layer *l = layer_new(8, 12, 6, 200, 3);
+    for (int64_t i = 0; i < l->n * l->d; i++) l->R[i] = random_at(seed, i);
+    for (int64_t i = 0; i < l->n * l->D * l->d; i++)
+        l->W[i] = random_at(seed + 1, i) +
+                  2 * l->R[i / (l->D * l->d) * l->d + i % l->d] * random_at(seed + 2, i / l->d);
+    for (int64_t i = 0; i < l->T * l->d; i++) l->x[i] = random_at(seed + 3, i);
+    return l;
+}
+
+/* The lemma of docs/coupling.md: |x W| is even in x, and a score is odd. */
+TEST(symmetric_tokens_have_no_agreement)
+{
+    for (uint64_t seed = 10; seed < 30; seed += 10) {
+        layer *l           = random_layer(seed);
+        const int64_t half = l->T / 2 * l->d;
+        for (int64_t i = 0; i < half; i++) l->x[half + i] = -l->x[i];
+        respond(l);
+        measure(l, 1);
+        assert_near(l->found.value[CPL_MEAN_TOKEN_AGREEMENT], 0, 1e-12);
+        assert_near(l->found.value[CPL_MEAN_TOKEN_AGREEMENT_MU_OFF], 0, 1e-12);
+        assert_true(fabs(l->found.value[CPL_MEAN_TOKEN_AGREEMENT_CHOSEN]) > 0.1);
+        layer_gone(l);
+    }
+}
+
+/* An expert that responds more to every token changes the plain figure alone. */
+TEST(a_main_effect_is_left_out)
+{
+    layer *l = random_layer(40), *m = random_layer(40);
+    respond(l);
+    respond(m);
+    for (int64_t t = 0; t < m->T; t++) m->answer[t * m->n + 2] += 64;
+    measure(l, 1);
+    measure(m, 1);
+    const double *before = l->found.value, *after = m->found.value;
+    assert_true(fabs(after[CPL_MEAN_TOKEN_AGREEMENT] - before[CPL_MEAN_TOKEN_AGREEMENT]) > 0.01);
+    assert_near(after[CPL_MEAN_TOKEN_AGREEMENT_CENTRED], before[CPL_MEAN_TOKEN_AGREEMENT_CENTRED],
+                1e-4);
+    assert_near(after[CPL_MEAN_TOKEN_PEARSON_CENTRED], before[CPL_MEAN_TOKEN_PEARSON_CENTRED],
+                1e-5);
+    assert_near(after[CPL_MEAN_TOKEN_DZ], before[CPL_MEAN_TOKEN_DZ], 1e-4);
+    assert_true(m->found.main_effect > l->found.main_effect + 0.1);
+    for (int64_t r = 0; r < l->n; r++) assert_near(m->curve[r], l->curve[r], 1e-4);
+    layer_gone(l);
+    layer_gone(m);
+}
+
+/* Experts whose responses are their scores are told from permuted experts, and a second seed gives
+ * another null. */
+TEST(own_responses_are_told_from_chance)
+{
+    layer *l = random_layer(50);
+    respond(l);
+    for (int64_t i = 0; i < l->T * l->n; i++) l->answer[i] = l->s[i];
+    measure(l, 1);
+    const cpl_routing_mean_token first = l->found;
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
+        if (f == CPL_MEAN_TOKEN_AGREEMENT_MU_OFF) continue;
+        if (f != CPL_MEAN_TOKEN_DZ) assert_near(first.value[f], 1, 1e-12);
+        assert_near(first.null[f].p, 1 / 1001.0, 1e-12);
+        assert_true(fabs(first.null[f].mean) < 0.3 * first.null[f].sd);
+    }
+    for (int64_t r = 1; r < l->n; r++) assert_true(l->curve[r] > l->curve[r - 1]);
+    measure(l, 1);
+    assert_memory_equal(&l->found, &first, sizeof first);
+    measure(l, 2);
+    assert_near(l->found.value[CPL_MEAN_TOKEN_DZ], first.value[CPL_MEAN_TOKEN_DZ], 0);
+    assert_true(l->found.null[CPL_MEAN_TOKEN_DZ].mean != first.null[CPL_MEAN_TOKEN_DZ].mean);
+    layer_gone(l);
+}
+
+/* Without a number that varies no figure exists, and none is 0 / 0 by accident. */
+TEST(equal_numbers_have_no_figures)
+{
+    layer *l = layer_new(4, 3, 2, 20, 2);
+    for (int64_t i = 0; i < 4 * 3; i++) l->R[i] = 0.1f;
+    for (int64_t i = 0; i < 20 * 3; i++) l->x[i] = 0.1f;
+    for (int64_t i = 0; i < 4 * 2 * 3; i++) l->W[i] = 0.1f;
+    respond(l);
+    measure(l, 1);
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
+        assert_true(isnan(l->found.value[f]) && isnan(l->found.null[f].p));
+    assert_true(isnan(l->found.main_effect) && isnan(l->found.cosine));
+    for (int64_t r = 0; r < l->n; r++) assert_near(l->curve[r], 0, 0);
+    layer_gone(l);
+}
