@@ -231,8 +231,8 @@ def rules_of(chart: Json, items: List[Item]) -> List[Json]:
 
 
 def curve_charts(chart: Json, items: List[Item], panel: str = "") -> List[Json]:
-    """Returns a curve for each element: over the array `at`, or over the names of an object of numbers. The colours of
-    "groups" are the colours of the report's groups."""
+    """Returns a curve for each element: over the array `at`, the names of an object of numbers, or the places of a
+    list. The colours of "groups" are the colours of the report's groups."""
     series = []
     for v, item in enumerate(items):
         rows = elements_of(item, chart.get("each", "layers"), panel)
@@ -263,8 +263,8 @@ def curve_at(chart: Json, of: Json, e: Element) -> Optional[Json]:
     if isinstance(values, dict) and "at" not in chart:
         keys: List[Any] = sorted(values, key=float)
         values, x = [values[key] for key in keys], [float(key) for key in keys]
-    elif isinstance(values, list) and "at" in chart:
-        x = read(e, chart["at"])
+    elif isinstance(values, list):
+        x = read(e, chart["at"]) if "at" in chart else list(range(len(values)))
     else:
         return None
     y = [y if is_number(y) and math.isfinite(y) else None for y in values]

@@ -136,8 +136,8 @@ function pointsOf(one, first) {
   return { ...one, x: of(one.x), y: of(one.y), low: of(one.low), high: of(one.high), marks: kept.length <= MARKED };
 }
 
-// Returns a curve for each element: over the array `at`, or over the names of an object of numbers. The colours of
-// "groups" are the colours of the report's groups.
+// Returns a curve for each element: over the array `at`, the names of an object of numbers, or the places of a list. The
+// colours of "groups" are the colours of the report's groups.
 function curveCharts(chart, items, panel) {
   const series = [];
   items.forEach((item, v) => {
