@@ -389,6 +389,19 @@ TEST(the_smallest_case)
     cpl_routing_close(&r);
 }
 
+/* The responses of latent experts are those of a projection of x. */
+TEST(latent_experts_are_refused)
+{
+    cpl_model_settings c = reader_config();
+    c.d_latent           = 8;
+    const char *folder = reader_folder(&c, 3), *text = reader_text(5);
+    cpl_routing_options o = options_of(&text);
+    cpl_routing_report r;
+    cpl_routing_cost cost;
+    assert_int_equal(cpl_routing_open(&r, &cost, folder, &o, NULL), CPL_ERR_INPUT);
+    assert_non_null(strstr(cpl_last_error(), "latent experts"));
+}
+
 /* ---- one vector added to all router rows ---- */
 
 /* Checks the figures that softmax routing leaves as they are: the order of a token's experts, and
