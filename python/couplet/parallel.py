@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .ops import _latent, _operator
+from .ops import _latent, _operator, _proxy
 from .ops._checks import check_finite, refuse
 from .ops._functional import (
     Matrices,
@@ -245,6 +245,9 @@ def erc_loss_ep(
     down: Optional[Tensor] = None,
     latent_norm: Optional[Tensor] = None,
     latent_eps: Optional[float] = None,
+    proxy: str = "row",
+    mean: Optional[Tensor] = None,
+    scale: Optional[float] = None,
     alpha: float = 1.0,
     weight: float = 1.0,
     activation: str = "gate",
@@ -260,7 +263,7 @@ def erc_loss_ep(
 ) -> Tensor:
     """Returns couplet.erc_loss with the experts spread over the processes of `group` (default: all processes).
 
-    Every process calls it with the whole router [n, d], whole down and latent_norm (equal numbers everywhere) and its
+    Every process calls it with the whole router [n, d], whole down, latent_norm and mean (equal numbers everywhere) and its
     own n / p experts, [n / p, D, d] or a list: process r has experts r n / p ... (r + 1) n / p - 1. All other
     arguments are those of `erc_loss` and must be the same everywhere. If they differ, or one process
     refuses its own, all processes raise ValueError. It does not support torch.compile.
@@ -292,6 +295,7 @@ def erc_loss_ep(
         compute,
         tensor_group,
         (down, latent_norm, latent_eps),
+        (proxy, mean, scale),
     )
     warn_of_alpha(alpha)
     return loss
@@ -316,9 +320,10 @@ def loss_and_columns(
     compute: Any = None,
     tensor_group: Optional[dist.ProcessGroup] = None,
     latent: _latent.Arguments = (None, None, None),
+    proxy: _proxy.Arguments = _proxy.ROWS,
 ) -> Tuple[Tensor, Tensor]:
     """Returns erc_loss_ep, and the columns of M [n, n / p] of this process's experts, without a gradient. latent: down,
-    latent_norm and latent_eps."""
+    latent_norm and latent_eps. proxy: proxy, mean and scale."""
     refuse_mesh(group, "group")
     refuse_mesh(tensor_group, "tensor_group")
     spread = processes_of(group, tensor_group)
@@ -333,6 +338,7 @@ def loss_and_columns(
         if count and isinstance(router, Tensor) and router.dim() == 2:
             _check_experts(router.shape[0], count, size)
         check_noise(noise)
+        _proxy.check(router, *proxy)
         if tensor_group is not None and activation == "output":
             refuse('tensor_group splits D, over which the activation "output" sums; choose another')
         projection = _latent.latent_of(*latent)
@@ -355,12 +361,13 @@ def loss_and_columns(
 
     try:
         arranged, projection, options, first = prepare()
-        words = _words_of(arranged, options, projection)
+        words = {**_words_of(arranged, options, projection), "proxy": proxy[0], "scale": str(proxy[2])}
     except Exception as error:
         _agree_in_all(_refusal(error), spread, router)
         raise
     _agree_in_all(words, spread, router)
     router, gate, up, down, delta, want, half = arranged
+    router = _proxy.of(router, *proxy)
     if projection is not None:
         at = (options[name] for name in ("seed", "step", "layer", "draw"))
         router = _latent.rows(router, projection, (gate or up)[0].dtype, noise, delta, *at)

@@ -25,6 +25,14 @@ def eps_of(R: Tensor) -> Tensor:
     return torch.where((norm_R == 0) | (len(R) == 1), torch.zeros_like(eps), eps)
 
 
+def rows_of_tokens(R: Tensor, mean: Tensor, scale: float) -> Tensor:
+    """Returns P_i = mean + scale q_i, [n, d]: q_i is the direction of R_i less the mean row, 0 where it has none."""
+    Q = R - R.mean(dim=0)
+    length = torch.norm(Q, dim=1, keepdim=True)
+    zero = length == 0
+    return mean + scale * torch.where(zero, 0, Q / torch.where(zero, 1, length))
+
+
 def erc_loss(
     R: Tensor,
     Wg: Tensor,
@@ -32,13 +40,19 @@ def erc_loss(
     down: Optional[Tensor] = None,
     latent_norm: Optional[Tensor] = None,
     latent_eps: float = 0.0,
+    proxy: str = "row",
+    mean: Optional[Tensor] = None,
+    scale: float = 1.0,
     alpha: float = 1.0,
     weight: float = 1.0,
     delta: Optional[Tensor] = None,
 ) -> Tensor:
     """Returns weight * L [] at alpha for router R [n, d] and gates Wg [n, D, d]. delta [n, d] is the noise, drawn if
     None. down [l, d] is the projection of latent experts with Wg [n, D, l], latent_norm [l] and
-    latent_eps are of a norm on its output."""
+    latent_eps are of a norm on its output. proxy "tokens": the proxies are `rows_of_tokens` of mean [d] and scale."""
+    if proxy == "tokens":
+        assert mean is not None, 'proxy="tokens" needs mean'
+        R = rows_of_tokens(R, mean, scale)
     if delta is None:
         with torch.no_grad():
             eps = eps_of(R).unsqueeze(1)

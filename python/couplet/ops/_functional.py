@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from . import _latent, _operator
+from . import _latent, _operator, _proxy
 from ._checks import check_dtype, described
 from ._checks import refuse as _refuse
 from ._job import ACTIVATIONS, HALVES, USES_GATE, USES_UP
@@ -284,6 +284,9 @@ def erc_loss(
     down: Optional[Tensor] = None,
     latent_norm: Optional[Tensor] = None,
     latent_eps: Optional[float] = None,
+    proxy: str = "row",
+    mean: Optional[Tensor] = None,
+    scale: Optional[float] = None,
     alpha: float = 1.0,
     weight: float = 1.0,
     activation: str = "gate",
@@ -315,6 +318,10 @@ def erc_loss(
             d is then l. Noise and its bound are of R, and the gradient reaches router, down and experts.
         latent_norm, latent_eps: the weight g [l] of a norm on v = W_l x, and its eps: the experts read
             g v / sqrt(mean(v^2) + eps). A norm on the experts' output is none of M.
+        proxy: "row": R~ is made of the rows R_i. "tokens" (docs/method.md 3.15): of P_i = mean + scale Q_i / |Q_i|, Q
+            the rows less their mean. Noise and its bound are then of P. With Q_i = 0, P_i = mean, without a gradient.
+        mean, scale: m [d] and sigma of the tokens that router and experts read, sigma^2 = mean of |x - m|^2. Both are
+            constants for the gradient. scale is a number or a tensor [].
         alpha: >= 0; the paper's range is [0, 1]. Below 0.1 (the loss shrinks the router) and above 1 there is a warning.
         weight: the coefficient. With L layers and their mean as the loss: the coefficient / L.
         activation: the tensor whose norm is M: "gate" (the paper's), "up", "silu", "swiglu", "output", or "gate_up",
@@ -344,7 +351,7 @@ def erc_loss(
     warn_of_alpha(number(alpha, "alpha"))
     activation, gate_half = as_gates(activation, w_up, gate_half)
     return loss_and_matrix(
-        router,
+        _proxy.of(router, proxy, mean, scale),
         w_gate,
         w_up,
         w_down,

@@ -54,9 +54,13 @@ class ErcLoss(nn.Module):
         down: Optional[Tensor] = None,
         latent_norm: Optional[Tensor] = None,
         delta: Optional[Tensor] = None,
+        proxy: str = "row",
+        mean: Optional[Tensor] = None,
+        scale: Optional[float] = None,
     ) -> Tensor:
         """Returns weight * L [] for router [n, d] and w_gate [n, D, d]."""
         more = dict(self.settings, w_up=w_up, w_down=w_down, down=down, latent_norm=latent_norm, delta=delta)
+        more.update(proxy=proxy, mean=mean, scale=scale)
         return erc_loss(router, w_gate, step=step, **more)
 
     def extra_repr(self) -> str:
