@@ -32,6 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import TensorWeakRef
 
 from . import _step
+from ._token_means import TokenMeans
 from .figures import _figures, _router_stats, _token_figures
 from .models import _layers
 from .models._layers import Entries, Layer
@@ -200,6 +201,9 @@ class Erc:
         accumulation: int,
         group: Any = None,
         tensor_group: Any = None,
+        proxy: str = "row",
+        routers: Optional[Sequence[nn.Module]] = None,
+        tokens_group: Any = None,
     ):
         self.weight, self.alpha, self.reduction, self.seed = weight, alpha, reduction, seed
         self.noise, self.compute, self.accumulation = noise, compute, accumulation
@@ -230,6 +234,12 @@ class Erc:
         self._counted_outside = False  # next_step marks the beginning of each step
         self._was_told = False  # next_step has begun the present step, which lasts until its next call
         self._warned_of: Set[str] = set()
+        if proxy not in ("row", "tokens"):
+            raise ValueError(f"couplet: proxy is {proxy!r}, must be row or tokens")
+        if proxy == "row" and (routers is not None or tokens_group is not None):
+            raise ValueError('couplet: routers and tokens_group are for proxy="tokens"; give it, or leave them out')
+        # The moving means of the tokens. None: the proxies are made of the router's rows
+        self.tokens = TokenMeans(self, routers, tokens_group) if proxy == "tokens" else None
         _watch_optimizers(self)
         _note_attached(self)
 
@@ -270,7 +280,7 @@ class Erc:
         """
         if not self.model.training and self.weight != 0 and torch.is_grad_enabled():
             self._warn_once("the model is in eval mode, in which erc.loss() is 0; erc.backward() counts there too")
-        if not self.model.training or self.weight == 0:
+        if not self.model.training or self.weight == 0 or self._has_no_means():
             return self._nothing()
         found = self._weights()
         if self._has_counted(found):
@@ -283,6 +293,13 @@ class Erc:
         values = [one[0] for one in both]
         value = self._note_results(values, [one[1] for one in both])
         return self._counting(self._reduced(values) * self._factor(divided_by), value, found)
+
+    def _has_no_means(self) -> bool:
+        """Returns whether the proxies need means of tokens that no step has made yet."""
+        if self.tokens is None or self.tokens.steps:
+            return False
+        self._check_optimizers()
+        return True
 
     def _nothing(self) -> Tensor:
         first = follow(self.model, self.layers[0].names[0])
@@ -351,7 +368,7 @@ class Erc:
         tensor = scale.detach().reshape(()) if isinstance(scale, Tensor) else None
         if not math.isfinite(number_):
             raise ValueError(f"couplet: scale is {number_}, must be a finite number")
-        if self.weight == 0:
+        if self.weight == 0 or self._has_no_means():
             return self._nothing().detach()
         if not self.model.training:
             self._warn_once(
@@ -385,6 +402,7 @@ class Erc:
             self.compute,
             self._spread(),
             attribute,
+            self.tokens,
         )
         results = _step.add_gradients(self.layers, found, options)
         device = results[0].total.device
@@ -395,15 +413,18 @@ class Erc:
         """Returns whether the loss of this step has counted. Where the step has ended, the next one begins."""
         if self._is_running and torch._C._current_graph_task_id() == -1:
             self._begin(self.step)  # an exception has ended the backward pass
+        self._check_optimizers()
+        if self._has_loss and (self._has_ended(found) or self._changed_unseen(found)):
+            self._begin(self.step + 1)
+        return self._has_loss
+
+    def _check_optimizers(self) -> None:
         if self._other_steps >= MANY_STEPS and not self._hook_is_seen:
             self._warn_once(
                 f"optimizers of PyTorch have made {MANY_STEPS} steps, none of them one that has a router or "
                 "gate: make the optimizer of the parameters of the model that erc is attached to, or call "
                 "erc.next_step() whenever a step begins if it holds copies of them"
             )
-        if self._has_loss and (self._has_ended(found) or self._changed_unseen(found)):
-            self._begin(self.step + 1)
-        return self._has_loss
 
     def _count(self, found: List[List[Weight]], value: Tensor, of_result: Optional[object] = None) -> None:
         """Marks the loss of this step, `value` before the weight, as counted."""
@@ -425,11 +446,13 @@ class Erc:
         """Returns the noise [n, d] of each layer, or None where the layer's own evaluation draws noise or uses none."""
         if self._spread() is not None:
             return iter([None] * len(found))
-        return _step.deltas(self.layers, found, self.noise, self.seed, self.step)
+        return _step.deltas(self.layers, found, self.noise, self.seed, self.step, self.tokens)
 
     def _layer_loss(self, layer: Layer, weights: List[Weight], delta: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
         """Returns L [] of one layer, before the weight, and M."""
         router, gates, latent = layer.router(weights), layer.gates(weights), layer.latent(weights)
+        if self.tokens is not None:
+            router = self.tokens.of(router, self.layers.index(layer))
         noise = self.noise if delta is None else "drawn"
         if self._spread() is None:
             return loss_and_matrix(
@@ -555,10 +578,16 @@ class Erc:
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Updates the state after a step of any torch optimizer."""
-        counted = {id(p) for p in (then() for then in self._counted) if p is not None}
+        known = [then() for then in self._counted]
+        if self.tokens is not None:  # a step without a loss counts too
+            known += _parts(self._weights())
+        counted = {id(p) for p in known if p is not None}
         if not any(id(p) in counted for group in optimizer.param_groups for p in group["params"]):
             self._other_steps += bool(counted)
-        elif not self._stepped:
+            return
+        if self.tokens is not None:
+            self.tokens.end_step()
+        if not self._stepped:
             self._check_step()
             self._stepped = self._hook_is_seen = True
 
@@ -582,18 +611,26 @@ class Erc:
     def next_step(self, step: Optional[int] = None) -> None:
         """Begins an optimizer step, whose loss has not counted. `step` is its number for the noise (default: the last
         number plus one). A resumed run that passes the number draws the noise of an uninterrupted run."""
+        if self.tokens is not None:
+            self.tokens.end_step()
         self._begin(step if step is not None else self.step + self._has_loss)
         self._counted_outside, self._other_steps, self._counts = True, 0, 0
         self._was_told = True
 
-    def state_dict(self) -> Dict[str, int]:
-        """Returns the number of the step that begins next, for the noise. A resumed run needs no other state."""
+    def state_dict(self) -> Dict[str, Any]:
+        """Returns the number of the step that begins next, for the noise, and with proxies of tokens their moving means
+        (`tokens`). A resumed run needs no other state."""
         self._has_counted(self._weights())
-        return {"step": self.step}
+        return {"step": self.step, **({} if self.tokens is None else {"tokens": self.tokens.state_dict()})}
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a `state` that `state_dict` returned: `step` is the number of the step for the noise."""
+        if self.tokens is None and "tokens" in state:
+            raise ValueError('couplet: the state has means of tokens; attach with proxy="tokens", which they are for')
+        means = None if self.tokens is None else self.tokens.check_state(state.get("tokens"))
         self._begin(whole_number(state["step"], "step"))
+        if self.tokens is not None and means is not None:
+            self.tokens.load(*means)
 
     # ---- figures to log ----
 
@@ -836,6 +873,9 @@ def attach(
     latent_eps: Optional[float] = None,
     group: Any = None,
     tensor_group: Any = None,
+    proxy: str = "row",
+    routers: Optional[Sequence[nn.Module]] = None,
+    tokens_group: Any = None,
 ) -> Erc:
     """Attaches the coupling loss to the given Mixture-of-Experts layers of any model; returns its Erc.
 
@@ -864,6 +904,12 @@ def attach(
             the loss is wrong without an error.
         group: the process group of expert parallelism; gates are then the n / p experts of this process.
         tensor_group: the process group that shares the width of each expert; gates have D / p rows here.
+        proxy: "row", or "tokens" (docs/pytorch.md): proxies on the side of the tokens, from moving means of the tokens
+            that each layer reads in training.
+        routers: for "tokens", a module for each layer that is called with its tokens; default: the modules that have
+            the routers' weights. Layers that share a router need it.
+        tokens_group: for "tokens", the process group whose tokens count together; default: all processes. It is needed
+            where processes have different layers (pipelines).
 
     Raises:
         ValueError, TypeError: `layers` has an entry that is no parameter of the model, a repeated
@@ -884,4 +930,7 @@ def attach(
         accumulation,
         group,
         tensor_group,
+        proxy,
+        routers,
+        tokens_group,
     )

@@ -22,6 +22,7 @@ from .ops._latent import Latent
 from .ops._response import without_autocast
 
 if TYPE_CHECKING:
+    from ._token_means import TokenMeans
     from .parallel import Processes
 
 
@@ -38,12 +39,13 @@ class Options:
     compute: Any
     spread: Optional[Processes]  # the processes over which experts are spread; None: each process has all experts
     attribute: str  # the attribute of a parameter that has its gradient, for example "grad"
+    tokens: Optional[TokenMeans] = None  # None: the router's rows are the proxies
 
 
 class Evaluation:
     """State of one layer: its tensors, its job, and the place of its gradients."""
 
-    def __init__(self, layer: Layer, weights: List[Weight], options: Options, delta: Optional[Tensor]):
+    def __init__(self, layer: Layer, weights: List[Weight], options: Options, delta: Optional[Tensor], at: int):
         self.layer, self.weights, self.attribute = layer, weights, options.attribute
         self.parameters = [weight.parameter for weight in weights]
         self.made: List[Tensor] = []  # tensors to which the job adds the gates' gradients
@@ -56,9 +58,10 @@ class Evaluation:
         first = 0 if group is None else torch.distributed.get_rank(group) * layer.here
         noise = options.noise if delta is None else "drawn"
         self.rows = router.detach().contiguous()
+        if latent is not None or options.tokens is not None:
+            self.rows = self._made_rows(latent, noise, delta, options, at)
         if latent is not None:
-            self.rows, delta = self._latent_rows(latent, noise, delta, options), None
-            noise = "none"
+            noise, delta = "none", None
         self.job = _operator.make_job(
             self.rows.detach(),
             [g.detach() for g in self.gate],
@@ -97,16 +100,21 @@ class Evaluation:
                 f".{self.attribute}"
             )
 
-    def _latent_rows(self, latent: Latent, noise: str, delta: Optional[Tensor], options: Options) -> Tensor:
-        """Returns the rows of latent experts, with a graph to self.leaves: copies, f32 or wider, of the tensors in
-        `of_rows`."""
+    def _made_rows(
+        self, latent: Optional[Latent], noise: str, delta: Optional[Tensor], options: Options, at: int
+    ) -> Tensor:
+        """Returns the rows of tokens or latent experts, with a graph to self.leaves: copies, f32 or wider, of the
+        tensors in `of_rows`."""
         numbers = (signed(options.seed), options.step, self.layer.number, 0)
         with torch.enable_grad():
             self.leaves = [
                 t.detach().to(torch.promote_types(t.dtype, torch.float32)).requires_grad_(t.requires_grad)
                 for t in self.of_rows
             ]
-            router, down, *norm = self.leaves
+            router = self.leaves[0] if options.tokens is None else options.tokens.of(self.leaves[0], at)
+            if latent is None:
+                return router
+            _, down, *norm = self.leaves
             wide = Latent(down, norm[0] if norm else None, latent.eps)
             return _latent.rows(router, wide, self.gate[0].dtype, noise, delta, *numbers)
 
@@ -185,7 +193,7 @@ class Evaluation:
         """Returns the gradients of the tensors in `of_rows`; None where one needs none."""
         if result.d_router is None:
             return [None]
-        if len(self.of_rows) == 1:
+        if self.rows.grad_fn is None:
             return [result.d_router]
         wanted = [t for t in self.leaves if t.requires_grad]
         found = iter(torch.autograd.grad(self.rows, wanted, result.d_router.to(self.rows.dtype)))
@@ -214,13 +222,20 @@ class Evaluation:
 
 
 def deltas(
-    layers: Sequence[Layer], found: Sequence[List[Weight]], noise: str, seed: int, step: int
+    layers: Sequence[Layer],
+    found: Sequence[List[Weight]],
+    noise: str,
+    seed: int,
+    step: int,
+    tokens: Optional[TokenMeans] = None,
 ) -> Iterator[Optional[Tensor]]:
     """Yields the noise [n, d] of each layer, or None where the layer's own evaluation draws it."""
     if noise == "none" or _plain.is_for(found[0][0].parameter.device):
         yield from (None for _ in layers)
         return
     routers = [layer.router(many).detach() for layer, many in zip(layers, found)]
+    if tokens is not None:
+        routers = [tokens.of(router, at) for at, router in enumerate(routers)]
     yield from _noise.of_layers(routers, [layer.number for layer in layers], seed, step)
 
 
@@ -229,10 +244,10 @@ def add_gradients(layers: Sequence[Layer], found: Sequence[List[Weight]], option
     layers whose parameters are whole share collectives."""
     results: Dict[int, Result] = {}
     waiting: List[Tuple[int, Evaluation]] = []
-    noises = deltas(layers, found, options.noise, options.seed, options.step)
+    noises = deltas(layers, found, options.noise, options.seed, options.step, options.tokens)
     for k, (layer, many, delta) in enumerate(zip(layers, found, noises)):
         with _refused_in_all(options.spread, many):
-            evaluation = Evaluation(layer, many, options, delta)
+            evaluation = Evaluation(layer, many, options, delta, k)
         if options.spread is not None and evaluation.is_in_place:
             waiting.append((k, evaluation))
         else:

@@ -334,6 +334,7 @@ def attach(
     compute: Any = None,
     accumulation: int = 1,
     reduce: Optional[str] = None,
+    proxy: str = "row",
 ) -> Erc:
     """Attaches the coupling loss to every Mixture-of-Experts layer of a Transformers model; returns its Erc.
 
@@ -349,6 +350,7 @@ def attach(
         seed, noise, compute: as in `couplet.erc_loss`.
         accumulation: number of micro-batches by which your loop divides its loss; 1 if it does not divide.
             `join` detects it.
+        proxy: "row" or "tokens", as in `couplet.attach`. Padding is left out by the model's attention_mask.
 
     Experts that are spread over processes are not found. For them use `couplet.attach`, with `group` or
     `tensor_group`, and `couplet.hf.join(erc, trainer)`.
@@ -358,7 +360,8 @@ def attach(
             that is neither in the table nor plain from names and shapes.
     """
     _attach.check_model(model)
-    return Erc(unwrapped(model), find, weight, alpha, _reduction(reduction, reduce), seed, noise, compute, accumulation)
+    which = _reduction(reduction, reduce)
+    return Erc(unwrapped(model), find, weight, alpha, which, seed, noise, compute, accumulation, proxy=proxy)
 
 
 def _reduction(reduction: Optional[str], reduce: Optional[str]) -> str:

@@ -288,6 +288,19 @@ def _mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
+def tokens_of(module: nn.Module, inputs: Any, named: Any, layer: Layer, caller: str) -> Tensor:
+    """Returns the tokens [T, d] with which the module of a layer is called: the first tensor that may be tokens."""
+    given = [t for t in (*inputs, *named.values()) if isinstance(t, Tensor)]
+    found = [t for t in given if t.is_floating_point() and t.dim() > 0 and t.shape[-1] == layer.d]
+    if not found:
+        raise ValueError(
+            f"couplet: {layer.names[0]}: its module, a {type(module).__name__}, was called with "
+            f"{[list(t.shape) for t in given]}, none of which are tokens [..., {layer.d}]; give "
+            f"{caller}(routers=...) the modules that are"
+        )
+    return found[0].detach().reshape(-1, layer.d)
+
+
 class _Reader:
     """A forward pre-hook on one router. It keeps up to `limit` of the router's tokens, evenly spaced in each call,
     until the limit is reached."""
@@ -298,15 +311,7 @@ class _Reader:
         self.places: List[Tensor] = []  # int64 [s]
 
     def __call__(self, module: nn.Module, inputs: Any, named: Any) -> None:
-        given = [t for t in (*inputs, *named.values()) if isinstance(t, Tensor)]
-        found = [t for t in given if t.is_floating_point() and t.dim() > 0 and t.shape[-1] == self.layer.d]
-        if not found:
-            raise ValueError(
-                f"couplet: {self.layer.names[0]}: its module, a {type(module).__name__}, was called with "
-                f"{[list(t.shape) for t in given]}, none of which are tokens [..., {self.layer.d}]; give "
-                "record_tokens(routers=...) the modules that are"
-            )
-        x = found[0].detach().reshape(-1, self.layer.d)
+        x = tokens_of(module, inputs, named, self.layer, "record_tokens")
         count = min(len(x), self.limit - sum(map(len, self.tokens)))
         at = torch.arange(count, dtype=torch.int64, device=x.device) * len(x) // max(count, 1)
         self.tokens.append(x[at])
@@ -326,10 +331,10 @@ def _bare(module: Any) -> Any:
         module = inner
 
 
-def module_that_reads(model: nn.Module, name: str) -> nn.Module:
+def module_that_reads(model: nn.Module, name: str, caller: str = "record_tokens") -> nn.Module:
     """Returns the module that is called with the tokens to which the router's weight of this name is applied: the
     module that has the weight or the next outer module, whichever is of a class called a router or gate; else the
-    linear layer that has it. Raises ValueError if neither exists."""
+    linear layer that has it. Raises ValueError if neither exists. caller: the function in the error."""
     modules = modules_of(model, name)
     named = [m for m in modules[-2:] if re.search(r"(?:Router|Gate|Gating)$", type(_bare(m)).__name__)]
     module = named[-1] if named else modules[-1]
@@ -337,7 +342,7 @@ def module_that_reads(model: nn.Module, name: str) -> nn.Module:
     if not named and not kind.endswith("Linear"):
         raise ValueError(
             f"couplet: {name} is in a {kind}, which is no linear layer and no router: it is unknown which "
-            "tokens are multiplied by it; give record_tokens(routers=...) the modules that are called "
+            f"tokens are multiplied by it; give {caller}(routers=...) the modules that are called "
             "with them, one for each layer"
         )
     return module
