@@ -36,6 +36,7 @@ KNOWN = {
         "import couplet",
         "0 {'erc'",
         "loss = couplet.erc_loss",
+        "erc = couplet.attach",
         "pip install ./python",
         "python -m couplet.certify",
     ),
@@ -221,6 +222,15 @@ def test_latent_experts():
     exec(block("pytorch.md", "loss = couplet.erc_loss"), names)
     (names["loss"] + names["erc"].loss()).backward()
     assert all(layer.w_gate.grad.any() and layer.latent.weight.grad.any() for layer in moe_layers)
+
+
+def test_proxies_of_tokens():
+    moe_layers = [Layer(d=6)]
+    moe_layers[0].router = torch.nn.Linear(6, 4, bias=False)
+    names = dict(couplet=couplet, moe_layers=moe_layers, model=torch.nn.ModuleList(moe_layers), seed=3, step=1, l=0)
+    names.update(router=moe_layers[0].router.weight, w_gate=moe_layers[0].w_gate, m=torch.ones(6), sigma=2.0)
+    exec(block("pytorch.md", "erc = couplet.attach"), names)
+    assert names["loss"] > 0 and names["erc"].loss() == 0
 
 
 def test_router_statistics():

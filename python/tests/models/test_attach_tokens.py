@@ -3,10 +3,11 @@
 import copy
 
 import couplet
+import couplet.hf
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import accelerator_paths, all_close, close, group_of_one, in_processes
+from conftest import accelerator_paths, all_close, close, group_of_one, in_processes, model_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -146,6 +147,19 @@ def test_dtypes(dtype):
     train(other, want, batches())
     all_close(state(erc), state(want), 1e-5 if dtype == torch.float64 else 1e-2)
     assert got[-1] > 0 and all(one.dtype == torch.float64 for one in state(erc))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_model_of_transformers_with_padding_and_checkpointing():
+    pytest.importorskip("transformers")
+    sizes = dict(hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2, num_experts=4)
+    model = model_of("OlmoeForCausalLM", "OlmoeConfig", dict(sizes, vocab_size=32, num_experts_per_tok=2))
+    model.gradient_checkpointing_enable()
+    erc = couplet.hf.attach(model, proxy="tokens")
+    ids, mask = torch.randint(32, (4, 6)), torch.ones(4, 6, dtype=torch.int64)
+    mask[:, 4:] = 0
+    model(input_ids=ids, attention_mask=mask, labels=ids).loss.backward()
+    assert [reader.sums[-1].item() for reader in erc.tokens.readers] == [16, 16]
 
 
 def test_compiled_model():
