@@ -23,7 +23,7 @@ TASKS = {
 }
 ROWS = ("--data", GOLDEN / "eval" / "data", "--limit", "1", "--samples", "--max-gen-toks", "8")
 CAME = {  # read by pages and couplet.export; of plan: with the GPU, and with latent experts
-    "inspect": r"\.(state|summary|coupled_layers|quantiles|verdict|load_evenness|router_evenness|standard_error)\b",
+    "inspect": r"\.(state|summary|coupled_layers|quantiles|verdict|load_evenness|router_evenness|standard_error|mean_token)\b",
     "eval": r"^\.(conclusion|eot_token_id|program|warnings)\b|\.(forms|group_list|headline_of|reported|rows|summary)\b",
     "plan": r"\.(activations|gpu|latent_dim|bytes\.(device|evaluation|host)|time\.(attention\w*|traffic_s))$",
 }
