@@ -70,18 +70,20 @@ def test_every_block_is_known_here(page):
 # ---- coupling.md ----
 
 
-def test_the_example_of_signs():
+def test_the_simulation_of_the_mean_token():
     numpy = pytest.importorskip("numpy")
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "loss_and_sign.py"], capture_output=True, text=True, check=True
+        [sys.executable, ROOT / "examples" / "mean_token.py"], capture_output=True, text=True, check=True
     )
-    shown, made = (text.splitlines() for text in (block("coupling.md", "rows, gates of"), done.stdout))
-    assert [line[:22] for line in shown] == [line[:22] for line in made] and len(shown) == 6 and shown[0] == made[0]
-    numbers = [numpy.array([[float(x) for x in line[22:].split()] for line in lines[1:]]) for lines in (shown, made)]
+    shown, made = (text.splitlines() for text in (block("coupling.md", "R_i . mu   proxies"), done.stdout))
+    assert [line[:19] for line in shown] == [line[:19] for line in made] and len(shown) == 10 and shown[0] == made[0]
+    numbers = [numpy.array([[float(x) for x in line[19:].split()] for line in lines[1:]]) for lines in (shown, made)]
     assert abs(numbers[0] - numbers[1]).max() <= 0.0101  # the last digit may differ on another processor
-    loss, _, rho, _, _, first, as_R = numbers[1].T
-    assert (loss == 0).tolist() == [True, True, False, True, True] and as_R.tolist() == [1, 1, 1, 0, 1]
-    assert len(set(rho[:3])) == 1 and len(set(first[:3])) == 1 and rho[4] < -0.3  # as the page says
+    loss, below, agreement, symmetric, first = numbers[1].reshape(3, 3, 5).transpose(2, 0, 1)  # [side, proxies]
+    assert not loss.any() and not symmetric.any() and below[:, 0].tolist() == [1, 0.44, 0]
+    rows, centred, tokens = agreement.T
+    assert rows[0] < -0.5 and rows[2] > 0.5 and first[0, 0] == 0
+    assert abs(centred).max() < 0.05 and tokens.min() > 0.65  # as the page says
 
 
 # ---- the pages of the package ----
