@@ -10,7 +10,7 @@ SHARE   ?= $(if $(filter faults-ranks,$(MAKECMDGOALS)),20,1)
 MEMORY  ?= 0
 SOURCES  = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src include tests bench -name '*.[ch]')
 
-.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench experiments scale check install clean help
+.PHONY: release cuda device-bundle device-bare deps deps-all demo test further far python python-matrix python-recipes wheels wheels-bare package package-bare bare-readme fuzz races coverage faults faults-ranks net-ranks bench experiments finding scale check install clean help
 export JOBS V DESTDIR
 
 release: ## builds the program, build/release/couplet (V=1 prints every command)
@@ -153,17 +153,18 @@ bench: ## measures speed against the plain matrix product, in the same run
 	@for program in $$(find build/release/bench -maxdepth 1 -type f -perm -u+x | sort); do $$program || exit 1; done
 	@python3 bench/remote.py build/release/couplet
 
-experiments: release ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1, AGAIN=1, WEIGHTS=1
+build/plot/bin/python:
 	@tools/deps.sh python
-	@[ -x build/plot/bin/python ] || \
-	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
+	@python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'
+
+finding: release build/plot/bin/python ## trains two models, without and with the loss, and prints the figures of docs/findings.md beside the recorded ones
+	@build/plot/bin/python experiments/tools/finding.py build/release/couplet
+
+experiments: release build/plot/bin/python ## makes the missing runs of experiments/; ONLY=alpha, RUNS=a-, JOBS=1, MEASURE=1, AGAIN=1, WEIGHTS=1
 	@build/plot/bin/python experiments/tools/make.py build/release/couplet --jobs $(JOBS) \
 	    $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(if $(AGAIN),--again) $(if $(WEIGHTS),--weights) $(if $(MEASURE),--measure)
 
-scale: release ## makes the tables and charts of docs/scale.md from `couplet plan`
-	@tools/deps.sh python
-	@[ -x build/plot/bin/python ] || \
-	    { python3 -m venv build/plot && build/plot/bin/pip install -q 'matplotlib>=3.7'; }
+scale: release build/plot/bin/python ## makes the tables and charts of docs/scale.md from `couplet plan`
 	@build/plot/bin/python tools/scale.py build/release/couplet
 
 check: races ## checks format, clang warnings, clang-tidy, races of threads, order of rooms, headers, map of the source, documented formats, Python's table, sizes, subjects of commits

@@ -279,13 +279,15 @@ def record_points(program, run, to):
 
 
 def slim(value, most=12):
-    """Returns the value without matrices, lists with a number for every expert, and names of folders."""
+    """Returns the value without matrices, lists with a number for every expert, and names of folders. The curve of
+    mean_token has a number for every rank, which docs/images/response-by-rank.svg shows."""
     if isinstance(value, dict):
         return {
             key: slim(one, most)
             for key, one in value.items()
             if key not in ("checkpoint", "model", "pairs", "token_mean")
             and not (isinstance(one, list) and (len(one) > most or any(isinstance(part, list) for part in one)))
+            or key == "curve"
         }
     if isinstance(value, list):
         return [slim(one, most) for one in value]
