@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """forest_plot.py [--check]: writes experiments/forest.svg: the contrasts of the recorded runs, one a row, with 95 %
-intervals of Student's t, grouped by the questions of experiments/questions.md and by unit.
+intervals of Student's t, grouped by the questions of experiments/questions.md and experiments/mean-token.md and by unit.
 
 A contrast whose runs are not all in experiments/runs.csv is left out. The verdict of a test comes from
 experiments/tools/answers.py. The contrasts of the first series have a verdict in brackets, by their own interval alone.
@@ -13,8 +13,10 @@ import sys
 from xml.sax.saxutils import escape
 
 import hypothesis_tests as tests
+import mean_token
+import records
 from answers import EQUAL, WORDS, Answers
-from table_figures import Table, interval, number, printed
+from table_figures import Interval, Table, interval, number, printed
 
 PICTURE = pathlib.Path(__file__).resolve().parents[1] / "forest.svg"
 
@@ -26,13 +28,14 @@ ARMS = (
     ("aoe", "AoE"),
 )
 # (title, figure and arms of the first series, tests, digits, the words for below and above 0, a band of equivalence).
+# 1a to 1d are left out: they are levels, and a model without the loss passes them too.
 # AoE's agreement is of another kind: its scores are the responses.
 PANELS = (
     (
         "Question 1: agreement over tokens, rank correlation",
         "agreement",
         ARMS[:4],
-        ("1a", "1b", "1c", "1d", "1e", "1f", "1g"),
+        ("1e", "1f", "1g"),
         3,
         ("lower", "higher"),
         None,
@@ -65,6 +68,9 @@ PANELS = (
         ("lower", "higher"),
         None,
     ),
+    ("Third series: dz, own tokens against others'", "dz", (), ("h1", "h2", "h3", "h4", "h7"), 2, ("", ""), None),
+    ("Third series: agreement", None, (), ("h5a", "h8a", "h8b"), 3, ("", ""), mean_token.CORRELATION),
+    ("Third series: validation loss, nats a token", None, (), ("h6",), 3, ("", ""), mean_token.NATS),
 )
 
 WIDTH, LEFT, RIGHT, ROW, TOP = 1030, 350, 650, 20, 66  # pixels; the axis is between LEFT and RIGHT
@@ -80,12 +86,28 @@ INK, GREY, PALE, BAND, STRONG = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#e8f0e4", "#0b
 
 
 def pairs_of(name):
-    """Returns the number of pairs of a test, for 1a to 1d of runs. A test of question 2 compares twelve runs with the
-    twelve runs that differ in one weight only."""
-    return {"1": len(tests.A), "2": 4 * len(tests.B), "3": len(tests.A), "4": len(tests.D), "5": len(tests.E)}[name[0]]
+    """Returns the number of pairs of a test. A test of question 2 compares twelve runs with the twelve runs that differ
+    in one weight only."""
+    seeds = {"1": tests.A, "2": [*tests.B] * 4, "3": tests.A, "4": tests.D, "5": tests.E, "h": mean_token.SEEDS}
+    return len(seeds[name[0]])
 
 
-def rows_of(answers, panel):
+def third_series():
+    """Returns {test: (interval, verdict)} of experiments/mean-token.md; empty before all its runs are recorded."""
+    if mean_token.missing(records.names("h")):
+        return {}
+    found = mean_token.tests(mean_token.recorded)
+    sure = mean_token.significant(found)
+    return {
+        name: (
+            Interval(mean, mean - half, mean + half, p, len(mean_token.SEEDS)),
+            "significant" if name in sure else "not significant",
+        )
+        for name, (mean, half, p) in found.items()
+    }
+
+
+def rows_of(answers, third, panel):
     """Returns [(label, number of pairs, interval, verdict, whether it is one of the tests)]."""
     _, figure, arms, names, _, (below, above), _ = panel
     rows = []
@@ -101,6 +123,10 @@ def rows_of(answers, panel):
             verdict = answers.verdict(name) if name in ("4a", "4b") else answers.significant(name)
             label = f"{name}\u2002{WORDS[name].replace(' - ', ' − ')}"
             rows.append((label, pairs_of(name), answers.found[name], verdict, True))
+        elif name in third:
+            rows.append(
+                (f"{name}\u2002{mean_token.WORDS[name].replace(' - ', ' − ')}", pairs_of(name), *third[name], True)
+            )
     return rows
 
 
@@ -167,23 +193,24 @@ def drawn(panel, rows, y):
 
 
 def picture(answers):
+    third = third_series()
     parts, y = [], TOP + 14
     for panel in PANELS:
-        rows = rows_of(answers, panel)
+        rows = rows_of(answers, third, panel)
         if rows:
             more, y = drawn(panel, rows, y)
             parts += more
     notes = [
-        "Filled: a test that was decided before its runs, significant among all 27 tests or not. Open square and "
+        "Filled: a test that was decided before its runs, significant among all tests of its series or not. Open square and "
         "verdict in brackets: first series, by its own interval, not corrected.",
-        f"Band: differences within ±{EQUAL:.2f} nats, which question 4 calls equivalent. Left out: contrasts whose "
+        f"Band: differences within ±{EQUAL:.2f} nats or ±{mean_token.CORRELATION:.2f} of agreement, called equivalent. Left out: contrasts whose "
         "runs are not all recorded.",
     ]
     parts += [text(12, y + 16 * at - 8, note, colour=GREY, size=11) for at, note in enumerate(notes)]
     columns = (
         (12, "contrast", "start"),
         (PAIRS, "n", "end"),
-        ((LEFT + RIGHT) / 2, "difference (of 1a to 1d: mean)", "middle"),
+        ((LEFT + RIGHT) / 2, "difference", "middle"),
         (FIGURES, "mean (95 % interval)", "start"),
         (VERDICT, "verdict", "start"),
     )

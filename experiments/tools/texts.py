@@ -23,7 +23,8 @@ The list is a comment at the end of the page, with `numbers` after its opening. 
 
 --check writes no file. It exits with 1 if a value differs from its expression; if a claim is not true; if a page has a
 number outside of expressions, literals and code, or lacks one of its literals; if a line of prose, read without the
-comments, has more than LONGEST characters; or if a figure of a results.json differs from the table."""
+comments, has more than LONGEST characters, or a cell of a table more than WORDS words; or if a figure of a results.json
+differs from the table."""
 
 import argparse
 import itertools
@@ -41,7 +42,7 @@ from table_figures import FORM, Table, interval, printed, span
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOME = ROOT / "experiments"
-LONGEST = 125
+LONGEST, WORDS = 125, 25
 CODE = r"^    [^\n]*|"  # a line of code is copied
 EXPRESSION = re.compile(CODE + r"<!-- =([^\n]*?) -->(\s*)(.*?)<!-- / -->", re.S | re.M)
 CLAIM = re.compile(CODE + r"<!-- claim ([^\n]*?) -->", re.M)
@@ -252,6 +253,9 @@ class Page:
         for line in self.read().splitlines():
             if len(line) > LONGEST and not line.startswith(("|", "    ")):
                 yield f"{self.path}: a line has {len(line)} characters: {line[:60]}"
+            for cell in re.split(r"(?<!\\)\|", line) if line.startswith("|") else ():
+                if len(cell.split()) > WORDS:
+                    yield f"{self.path}: a cell has {len(cell.split())} words: {cell.strip()[:60]}"
 
 
 # ---- results.json ----
