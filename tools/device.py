@@ -62,6 +62,20 @@ TRAINER = (
     "data/tokenizer.json",
 )
 PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "tests/golden/erc", "tests/golden/latent")
+PAIRS = (
+    *SCRIPT,
+    *(f"experiments/gpu/{name}.py" for name in ("replicas", "pairs", "decide")),
+    *(f"experiments/tools/{name}.py" for name in ("mean_token", "hypothesis_tests")),
+    *(
+        f"python/couplet/{name}"
+        for name in ("reference.py", "ops/_noise.py", "compare/_yaml.py", "compare/defaults.json")
+    ),
+    "experiments/base.yaml",
+    "experiments/list.json",
+    "data/train",
+    "data/validation",
+    "data/tokenizer.json",
+)
 SHOWN = 4000  # letters shown of a program's output, its last ones
 
 DATA = ("data.train=data/train", "data.validation=data/validation", "data.tokenizer=data/tokenizer.json")
@@ -93,6 +107,7 @@ class Sizes:
     layer = ("model.num_hidden_layers=1", "train.micro_batch=4")
     large, large_lines = (), 4  # settings, and lines of metrics
     micro = (8, 4)  # micro-batches to try; the first that fits is used; 8 needs 78 GiB
+    torch, pairs = "cuda", ()  # the device of PyTorch's stages; words of experiments/gpu/pairs.py
 
 
 class OnHost(Sizes):
@@ -114,6 +129,7 @@ class OnHost(Sizes):
     layer = (*small, "rates=32", "rounds=1")
     large = (*small, "data.batch_tokens=16", "data.train=data/validation", "log.every=2")
     large_lines, micro = 2, (1,)
+    torch, pairs = "cpu", ("--rehearse",)
 
 
 class Failed(Exception):
@@ -527,24 +543,42 @@ def ncu(kit):
 
 
 def of_python(kit, modules, *words):
-    """Returns the output of a Python module, or a text that a module of `modules` or torch's GPU is missing."""
+    """Returns the output of a Python program, `words`, or a text that a module of `modules` or torch's GPU is missing."""
     try:
-        kit.run(kit.python, "-c", f"import {modules}; torch.zeros(1, device='cuda')")
+        kit.run(kit.python, "-c", f"import {modules}; torch.zeros(1, device='{kit.sizes.torch}')")
     except Failed as failure:
         why = str(failure).splitlines()[-1]
         return f"not run: {kit.python} cannot use {modules} on a GPU ({why}). PYTHON=PROGRAM names another Python"
-    return kit.run(kit.python, "-m", *words, cwd=ROOT / "python")
+    return kit.run(kit.python, *words, cwd=ROOT / "python")
 
 
 def python_tests(kit):
     """Runs python/tests/test_gpu.py"""
-    said = of_python(kit, "torch, pytest", "pytest", "-q", "tests/test_gpu.py")
+    said = of_python(kit, "torch, pytest", "-m", "pytest", "-q", "tests/test_gpu.py")
     return said if said.startswith("not run") else code(said, 15)
 
 
 def python_bench(kit):
     """Runs python -m couplet.bench --shape olmoe"""
-    return of_python(kit, "torch", "couplet.bench", "--shape", "olmoe" if kit.sizes is Sizes else "small")
+    return of_python(kit, "torch", "-m", "couplet.bench", "--shape", "olmoe" if kit.sizes is Sizes else "small")
+
+
+def python_pairs(kit):
+    """Trains 96 pairs of small models with and without the coupling loss, and decides by experiments/gpu/README.md. It
+    goes on from the newest results of an earlier call"""
+    tokens, results, home = kit.scratch / "pairs-tokens", kit.report.with_suffix(".pairs"), ROOT / "experiments" / "gpu"
+    for name in ("train", "validation"):
+        words = ("--tokenizer", ROOT / "data/tokenizer.json", "--out", tokens / name, ROOT / "data" / name)
+        kit.couplet("tokenize", "encode", *words)
+    words = ["--tokens", tokens, "--out", results, "--minutes", PAIRS_MINUTES, *kit.sizes.pairs]
+    earlier = [file for folder in (REPORTS, kit.out) for file in folder.glob("*.pairs/results.json")]
+    if earlier and kit.sizes is Sizes:
+        words += ["--from", max(earlier, key=lambda file: file.stat().st_mtime)]
+    said = of_python(kit, "torch, numpy", home / "pairs.py", *words)
+    if said.startswith("not run"):
+        return said
+    decided = kit.run(kit.python, home / "decide.py", results / "results.json")
+    return "\n\n".join((code(said, 30), f"{results.name}/results.json:", code(decided, 30)))
 
 
 def code(said, lines):
@@ -568,13 +602,16 @@ SECONDS = {  # limits of the stages, seconds
     initcheck: 90,
     operations_olmoe: 60,
     ncu: 90,
+    python_pairs: 555,
     python_tests: 180,
     python_bench: 180,
 }
+PAIRS_MINUTES = 8.7  # This many minutes of python_pairs are for the runs.
 SHORT = (opens, twins, gradients, steps, bits, resume, operations, memcheck)
 PIECES = {  # name: stages, sources on which they depend
     "short": (SHORT, TRAINER),
     "large": ((large_erc, large_vanilla), TRAINER),
+    "python-pairs": ((python_pairs,), PAIRS),
     "rest": ((racecheck, initcheck, operations_olmoe, ncu), TRAINER),
     "python-tests": ((python_tests,), PYTHON),
     "python-bench": ((python_bench,), PYTHON),

@@ -166,6 +166,7 @@ def check_pieces(out):
         ("short", "data/train"),
         ("short", "tests/golden/model"),
         ("python-tests", "tests/golden/erc"),
+        ("python-pairs", "experiments/gpu/pairs.py"),
     ):
         check(file in device.PIECES[piece][1], f"{piece} does not depend on {file}")
     for _, sources in device.PIECES.values():
