@@ -5,7 +5,7 @@
 Both train the arms of pairs.py from one start, a checkpoint that the program wrote, with the same batches and the same
 noise. Printed are the largest differences: of the start from replicas.py's own numbers, of the losses of each step, and of
 the last loss of held-out text. It exits with 1 above LIMIT.
---set: settings of both; without it they have the sizes of experiments/base.yaml."""
+--set: settings of both; without it they do the first steps of experiments/base.yaml, whose warm-up is 100 steps."""
 
 from __future__ import annotations
 
@@ -134,8 +134,10 @@ def main() -> None:
     words.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     words.add_argument("--work", type=pathlib.Path)
     words = words.parse_args()
+    recipe = settings_of()
+    peak = float(recipe["train.lr"]) * (words.steps - 1) / float(recipe["train.warmup_steps"])
+    sets = [f"train.steps={words.steps}", f"train.warmup_steps={words.steps - 1}", f"train.lr={peak!r}", *words.set]
     with tempfile.TemporaryDirectory() as scratch:
-        sets = [f"train.steps={words.steps}", f"train.warmup_steps={words.steps // 10}", *words.set]
         found = compare(words.program, words.work or pathlib.Path(scratch), sets, [*ARMS, *BONUS])
     for name, value in found.items():
         print(f"{name:32} {value:.2e}")
