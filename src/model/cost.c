@@ -48,10 +48,18 @@ double cpl_cost_token(const cpl_model_settings *c, double seq_len)
            2.0 * (double)c->vocab_size * d;
 }
 
+/* Returns the operations of a step for the rows of model.router mpi and their gradient. */
+static double cost_power_rows(const cpl_model_settings *c)
+{
+    if (!cpl_router_of(c)->iterates) return 0;
+    return 16.0 * (double)c->n_layers * (double)c->n_experts * (double)c->d_expert *
+           (double)c->d_model;
+}
+
 double cpl_cost_step(const cpl_model_settings *c, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc)
 {
-    double tokens = 3.0 * n_tokens * cpl_cost_token(c, seq_len);
+    double tokens = 3.0 * n_tokens * cpl_cost_token(c, seq_len) + cost_power_rows(c);
     if (!erc) return tokens;
     return tokens + 3.0 * (double)cpl_erc_n_layers(erc, c->n_layers) * cpl_cost_coupling(c, erc);
 }

@@ -34,7 +34,7 @@ double cpl_cost_token(const cpl_model_settings *config, double seq_len);
 
 /* Returns the operations of one optimizer step over n_tokens: three times the forward pass and, for
  * each layer of erc.layers, three times the coupling loss with every hinge active. With erc NULL
- * the coupling loss is excluded. */
+ * the coupling loss is excluded. With model.router mpi it includes the rows and their gradient. */
 double cpl_cost_step(const cpl_model_settings *config, double n_tokens, double seq_len,
                      const cpl_erc_settings *erc);
 

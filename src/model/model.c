@@ -1,10 +1,21 @@
 /* model.c - see model.h */
 #include "model/model.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 /* ---- weights ---- */
+
+static void take_power(cpl_model *model)
+{
+    const int64_t n = model->config.n_experts, d = model->config.d_model;
+    model->power.h     = cpl_tensor_take_2d(&model->arena, n, model->config.d_expert);
+    model->power.dh    = cpl_tensor_take_2d(&model->arena, n, model->config.d_expert);
+    model->power.G     = cpl_tensor_take_2d(&model->arena, n, d);
+    model->power.dG    = cpl_tensor_take_2d(&model->arena, n, d);
+    model->power.zeros = cpl_tensor_take_1d(&model->arena, d);
+}
 
 /* Takes the weights and the rotary table. Masters of parameters with a copy share the memory of
  * `over`. If `over` is NULL, they have their own memory. */
@@ -20,6 +31,7 @@ static void take_all(cpl_model *model, cpl_dtype compute, int64_t positions, cpl
     if (compute != CPL_F32)
         cpl_params_take_some(&model->compute, &model->arena, c, compute, true, &model->master);
     model->rope = cpl_tensor_take_3d(&model->arena, positions, half, 2);
+    if (cpl_router_of(c)->iterates) take_power(model);
 }
 
 static cpl_tensor_arena measure(const cpl_model_settings *config, cpl_dtype compute,
@@ -93,6 +105,7 @@ void cpl_model_randomize(cpl_model *model, uint64_t seed)
             model->be->ops->fill(model->be, *t, p.init == CPL_INIT_ONES ? 1 : 0);
     }
     cpl_model_refresh(model);
+    cpl_model_set_rows(model);
 }
 
 void cpl_model_refresh(cpl_model *model)
@@ -104,6 +117,66 @@ void cpl_model_refresh(cpl_model *model)
         cpl_tensor *from = cpl_params_tensor(&model->master, &p);
         if (!cpl_tensor_is_same(*copy, *from)) model->be->ops->copy(model->be, *copy, *from);
     }
+}
+
+/* ---- router rows by Manifold Power Iteration ---- */
+
+static double length_of_rows(const cpl_model_settings *c)
+{
+    return c->router_scale / sqrt((double)c->n_experts);
+}
+
+/* Computes y_i = beta y_i + W_i x_i, or W_i^T x_i if `trans` is CPL_AS_IS, for each row. */
+static void through_gates(cpl_backend *be, cpl_tensor y, cpl_tensor x, cpl_trans trans,
+                          cpl_tensor W, float beta)
+{
+    for (int64_t i = 0; i < x.shape[0]; i++)
+        be->ops->gemm_f32(be, cpl_tensor_range(y, i, 1), CPL_AS_IS, cpl_tensor_range(x, i, 1),
+                          trans, cpl_tensor_at(W, i), beta);
+}
+
+/* Adds the outer products of the rows of h [n,D] and x [n,d] to dW [n,D,d]. */
+static void add_outer(cpl_backend *be, cpl_tensor dW, cpl_tensor h, cpl_tensor x)
+{
+    for (int64_t i = 0; i < h.shape[0]; i++)
+        be->ops->gemm_f32(be, cpl_tensor_at(dW, i), CPL_TRANSPOSED, cpl_tensor_range(h, i, 1),
+                          CPL_AS_IS, cpl_tensor_range(x, i, 1), 1);
+}
+
+/* Sets h and G of layer l. */
+static void iterate(cpl_model *model, int64_t l)
+{
+    const cpl_layer_params *w = &model->compute.layer[l];
+    through_gates(model->be, model->power.h, w->router_original, CPL_TRANSPOSED, w->w_gate, 0);
+    through_gates(model->be, model->power.G, model->power.h, CPL_AS_IS, w->w_gate, 0);
+}
+
+void cpl_model_set_rows(cpl_model *model)
+{
+    const cpl_model_settings *c = &model->config;
+    for (int64_t l = 0; l < c->n_layers && cpl_router_of(c)->iterates; l++) {
+        iterate(model, l);
+        model->be->ops->unit_rows(model->be, model->compute.layer[l].router, model->power.G,
+                                  model->power.zeros, length_of_rows(c));
+    }
+}
+
+void cpl_model_rows_backward(cpl_model *model, cpl_tensor drows, cpl_tensor dR, cpl_tensor dgate,
+                             int64_t l)
+{
+    const cpl_model_settings *c = &model->config;
+    const cpl_layer_params *w   = &model->compute.layer[l];
+    const cpl_tensor dG = model->power.dG, dh = model->power.dh;
+    cpl_backend *be = model->be;
+    if (!cpl_router_of(c)->iterates) return;
+    iterate(model, l);
+    be->ops->unit_rows_backward(be, dG, drows, model->power.G, length_of_rows(c));
+    through_gates(be, dh, dG, CPL_TRANSPOSED, w->w_gate, 0);
+    through_gates(be, dR, dh, CPL_AS_IS, w->w_gate, 1);
+    be->ops->fill(be, drows, 0);
+    if (!cpl_tensor_is_there(dgate)) return;
+    add_outer(be, dgate, model->power.h, dG);
+    add_outer(be, dgate, dh, w->router_original);
 }
 
 /* ---- activations ---- */

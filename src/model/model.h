@@ -20,6 +20,11 @@ typedef struct cpl_model {
     cpl_params compute; /* parameters that products read: the masters, or their BF16 copies; for
                            norms' weights and the router always the masters */
     cpl_tensor rope;    /* [positions, h/2, 2] */
+    struct {
+        cpl_tensor h, dh; /* [n,D] */
+        cpl_tensor G, dG; /* [n,d] */
+        cpl_tensor zeros; /* [d] */
+    } power;              /* scratch of model.router mpi; none with other routers */
 } cpl_model;
 
 /* Returns the bytes that cpl_model_init allocates. They are freed with the model. */
@@ -41,11 +46,30 @@ size_t cpl_model_bytes_over(const cpl_model_settings *config, cpl_dtype compute,
 void cpl_model_free(cpl_model *model);
 
 /* Sets the initial weights: matrices from a normal distribution of init_std cut at three init_std,
- * norms 1. Equal seeds give equal weights on all machines. Also refreshes the copies. */
+ * norms 1. Equal seeds give equal weights on all machines. Also refreshes the copies and sets the
+ * rows of model.router mpi. */
 void cpl_model_randomize(cpl_model *model, uint64_t seed);
 
 /* Sets the compute copies from the masters. Call it after loading or changing the masters. */
 void cpl_model_refresh(cpl_model *model);
+
+/* ---- router rows by Manifold Power Iteration: model.router mpi (docs/method.md 2.6) ----
+ *
+ * `router` of the parameters holds the rows R' [n,d] that score tokens, and `router_original` the
+ * trained rows R. With the gates W [D,d] of expert i and C = router_scale / sqrt(n):
+ *
+ *     h_i = W R_i,  G_i = W^T h_i,  R'_i = C G_i / |G_i|, or 0 where G_i is 0
+ *
+ * (Wu, Lv, Xie, Lin, arXiv 2606.12397, equations 4 and 5). Products are in F32. */
+
+/* Sets R' of every layer from the weights that products read. Call it after the weights have changed.
+ * Loading reads R' instead. Does nothing with other routers. */
+void cpl_model_set_rows(cpl_model *model);
+
+/* Passes on the gradient `drows` [n,d] of R' of layer l, which becomes 0: *adds* to dR [n,d] and to
+ * dgate [n,D,d], the gradient of W_gate (none if not requested). Does nothing with other routers. */
+void cpl_model_rows_backward(cpl_model *model, cpl_tensor drows, cpl_tensor dR, cpl_tensor dgate,
+                             int64_t l);
 
 /* The activations of one micro-batch [B,S]. */
 typedef struct cpl_pass {
@@ -121,8 +145,9 @@ void cpl_model_score(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_ten
 
 /* *Adds* to grads, after forward, the gradient of
  *     ce_scale * sum of nll + the auxiliary losses of every layer, weighted by `scales`.
- * Sets pass->nll and *adds* the sum of nll to total [1] F64. ids and doc_start are as in
- * forward. */
+ * With model.router mpi the gradient of the rows that score tokens is added to grads' `router`, and
+ * cpl_model_rows_backward passes it on. Sets pass->nll and *adds* the sum of nll to total [1] F64.
+ * ids and doc_start are as in forward. */
 void cpl_model_backward(cpl_model *model, cpl_pass *pass, cpl_tensor total, cpl_params *grads,
                         cpl_tensor ids, cpl_tensor doc_start, cpl_tensor target, float ce_scale,
                         cpl_aux_grad_scales scales);

@@ -9,6 +9,7 @@
  *         model.router determines the scores and g_e:
  *             softmax  p = softmax(b R^T) over all n;          g_e = W_gate_e b
  *             sigmoid  p = sigmoid(b R^T), each independently; S by p + bias if there is one
+ *             mpi      softmax, whose rows follow from others and from W_gate (model.h)
  *             aoe      no router: h_e = W_gate_a_e b [r], p = softmax over e of |h_e|, and
  *                      g_e = W_gate_b_e h_e reuses the same h_e (Autonomy-of-Experts)
  *

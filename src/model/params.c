@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 typedef enum owner { MODEL, LAYER, EXPERTS } owner;
-typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, BIAS, LATENT, SHARED } when;
+typedef enum when { ALWAYS, UNTIED, ROUTER, AOE, MPI, BIAS, LATENT, SHARED } when;
 typedef enum size { SIZE_1, SIZE_V, SIZE_d, SIZE_D, SIZE_KV, SIZE_N, SIZE_r, SIZE_S, SIZE_l } size;
 
 typedef struct row {
@@ -70,6 +70,7 @@ static bool has(const cpl_model_settings *c, when which)
         [UNTIED] = !c->tied,
         [ROUTER] = cpl_router_of(c)->has_rows,
         [AOE]    = factorised(c),
+        [MPI]    = cpl_router_of(c)->iterates,
         [BIAS]   = c->router_bias,
         [LATENT] = c->d_latent > 0,
         [SHARED] = c->n_shared > 0,
@@ -125,6 +126,13 @@ int64_t cpl_params_count(const cpl_model_settings *config)
     return count_of(&all, config);
 }
 
+/* Returns whether the parameter follows from others and is not trained. */
+static bool is_derived(const cpl_model_settings *c, const row *r)
+{
+    return r->owner == LAYER && r->offset == offsetof(cpl_layer_params, router) &&
+           cpl_router_of(c)->iterates;
+}
+
 cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i)
 {
     const lines all     = lines_of(config);
@@ -142,6 +150,7 @@ cpl_param cpl_params_at(const cpl_model_settings *config, int64_t i)
                     .stream     = r->stream,
                     .offset     = r->offset,
                     .shape      = {1, 1, 1}};
+    if (is_derived(config, r)) p.init = CPL_INIT_ZEROS;
     if (r->owner == EXPERTS) p.shape[p.rank++] = cpl_model_local_experts(config);
     p.shape[p.rank++] = size_of(config, r->rows);
     if (r->cols != SIZE_1) p.shape[p.rank++] = size_of(config, r->cols);
@@ -171,10 +180,20 @@ void cpl_param_name(char out[128], const cpl_param *p, int64_t expert)
         snprintf(out, 128, "model.layers.%lld.%s", (long long)p->layer, p->hub);
 }
 
+bool cpl_param_is_router(const cpl_param *param)
+{
+    return param->layer >= 0 && (param->offset == offsetof(cpl_layer_params, router) ||
+                                 param->offset == offsetof(cpl_layer_params, router_original));
+}
+
+cpl_tensor cpl_params_trained_router(const cpl_layer_params *set)
+{
+    return cpl_tensor_is_there(set->router_original) ? set->router_original : set->router;
+}
+
 bool cpl_param_has_copy(const cpl_param *param)
 {
-    return param->init == CPL_INIT_NORMAL &&
-           (param->layer < 0 || param->offset != offsetof(cpl_layer_params, router));
+    return param->init == CPL_INIT_NORMAL && !cpl_param_is_router(param);
 }
 
 /* Takes a whole set. With `rest`, takes only the tensors for which has_copy equals have_copy, and
@@ -271,6 +290,10 @@ static cpl_status check_router(const cpl_model_settings *c)
                         "model.aoe_initializer_range is %g, but model.router is %s: only aoe has "
                         "factorised gates",
                         c->aoe_init_std, cpl_router_of(c)->name);
+    if (c->router_scale != 1 && !cpl_router_of(c)->iterates)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "model.router_scale is %g, but model.router is %s: only mpi has a scale",
+                        c->router_scale, cpl_router_of(c)->name);
     return CPL_OK;
 }
 
@@ -281,9 +304,9 @@ static cpl_status check_latent(const cpl_model_settings *c)
                         "model.latent_dim is %lld, but model.hidden_size is %lld: latent experts "
                         "read at most as many numbers",
                         (long long)c->d_latent, (long long)c->d_model);
-    if (c->d_latent && factorised(c))
+    if (c->d_latent && (factorised(c) || cpl_router_of(c)->iterates))
         return CPL_FAIL(CPL_ERR_INPUT,
-                        "model.latent_dim is %lld, but model.router is %s, whose experts read the "
+                        "model.latent_dim is %lld, but model.router is %s, whose gates read the "
                         "token itself: use model.router=softmax, or leave model.latent_dim at 0",
                         (long long)c->d_latent, cpl_router_of(c)->name);
     return CPL_OK;

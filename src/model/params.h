@@ -86,6 +86,13 @@ void cpl_param_name(char out[128], const cpl_param *param, int64_t expert);
 /* Returns whether the parameter has a gradient and AdamW updates it. */
 bool cpl_param_trains(const cpl_param *param);
 
+/* Returns whether the parameter holds the rows of a router: `router` or `router_original`. */
+bool cpl_param_is_router(const cpl_param *param);
+
+/* Returns the router rows of a layer that are trained: router_original with model.router mpi,
+ * otherwise router. */
+cpl_tensor cpl_params_trained_router(const cpl_layer_params *set);
+
 /* Returns whether products of another type than F32 read a copy of the parameter. This is true for
  * all parameters but the norms' weights and the router. */
 bool cpl_param_has_copy(const cpl_param *param);

@@ -84,7 +84,7 @@ typedef enum cpl_router_scores {
 typedef struct cpl_router_traits {
     const char *name, *description;
     cpl_router_scores scores;
-    bool has_rows, allows_z, allows_bias, is_olmoe;
+    bool has_rows, allows_z, allows_bias, is_olmoe, iterates;
 } cpl_router_traits;
 
 /* A trait of the router that a loss or a setting needs. */

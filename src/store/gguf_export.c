@@ -194,6 +194,7 @@ static cpl_status make_plan(plan *all, const graph *form, const cpl_model_settin
     for (int64_t i = 0; i < n_params; i++) {
         const cpl_param param = cpl_params_at(c, i);
         const char *name      = name_of(param.field);
+        if (is_field(&param, "router_original")) continue; /* the file has the rows that score */
         CPL_ASSERT(name);
         plan_param(all, &param, name, form, c, type);
         if (c->tied && is_field(&param, "embed"))

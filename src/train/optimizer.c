@@ -65,18 +65,12 @@ typedef struct update {
     double correct1, correct2;
 } update;
 
-/* Returns whether train.router_lr applies to the slice. */
-static bool is_router(const cpl_slice *x)
-{
-    return x->param.layer >= 0 && x->param.offset == offsetof(cpl_layer_params, router);
-}
-
 static void update_slice(cpl_optimizer *o, cpl_model *model, const cpl_train_settings *s,
                          const update *u, const cpl_slice *x)
 {
-    const float lr  = is_router(x) ? (float)(s->router_lr * (double)u->lr) : u->lr;
-    cpl_tensor w    = cpl_share_master(&o->share, x, &model->master);
-    cpl_tensor g    = cpl_slice_of_whole(x, &o->grads);
+    const float lr = cpl_param_is_router(&x->param) ? (float)(s->router_lr * (double)u->lr) : u->lr;
+    cpl_tensor w   = cpl_share_master(&o->share, x, &model->master);
+    cpl_tensor g   = cpl_slice_of_whole(x, &o->grads);
     cpl_tensor copy = cpl_slice_of_whole(x, &model->compute);
     if (cpl_tensor_is_same(copy, w)) copy = cpl_tensor_none();
     model->be->ops->adamw(model->be, w, cpl_slice_of_parts(x, &o->m), cpl_slice_of_parts(x, &o->v),
@@ -99,6 +93,7 @@ void cpl_optimizer_update(cpl_optimizer *o, cpl_model *model, const cpl_train_se
             cpl_share_start_gather(share, &model->compute, bucket++);
     }
     cpl_share_finish_gather(share);
+    cpl_model_set_rows(model);
 }
 
 double cpl_optimizer_lr_min(const cpl_train_settings *s)

@@ -100,7 +100,7 @@ cpl_status cpl_train_check_router(const cpl_settings *s)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "erc.proxy is %s, but erc.weight is 0: the coupling loss trains nothing",
                         cpl_erc_proxy_name(s->losses.erc.proxy));
-    if (s->train.router_lr == 0 && s->losses.orth.weight > 0)
+    if (s->train.router_lr == 0 && s->losses.orth.weight > 0 && !cpl_router_of(&s->model)->iterates)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "train.router_lr is 0, but orth.weight is %g: the orthogonality loss would "
                         "train nothing",
@@ -162,6 +162,11 @@ cpl_status cpl_train_check_mesh(const cpl_settings *s, int64_t ranks)
         return CPL_FAIL(CPL_ERR_INPUT,
                         "dist.expert_parallel is %lld, but model.router is %s: every token meets "
                         "the gates of all experts",
+                        (long long)s->dist.expert_parallel, cpl_router_of(&s->model)->name);
+    if (s->dist.expert_parallel > 1 && cpl_router_of(&s->model)->iterates)
+        return CPL_FAIL(CPL_ERR_INPUT,
+                        "dist.expert_parallel is %lld, but model.router is %s, whose rows follow "
+                        "from the gates of all experts",
                         (long long)s->dist.expert_parallel, cpl_router_of(&s->model)->name);
     return CPL_OK;
 }

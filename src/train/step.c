@@ -264,12 +264,22 @@ static cpl_aux_grad_scales scales_of(const cpl_step *step, const cpl_z_settings 
 /* The gradients to send during a step's last micro-batch. */
 typedef struct sending {
     cpl_share *share;
+    cpl_model *model;
     cpl_params *grads;
 } sending;
+
+/* Completes the gradients of layer l: the gradient of router rows that follow from other weights
+ * becomes the gradient of these weights. */
+static void complete(cpl_model *model, cpl_params *grads, int64_t l)
+{
+    const cpl_layer_params *dw = &grads->layer[l];
+    cpl_model_rows_backward(model, dw->router, dw->router_original, dw->w_gate, l);
+}
 
 static void send_grads(void *ctx, int64_t layer)
 {
     const sending *s = ctx;
+    if (layer >= 0 && layer < s->model->config.n_layers) complete(s->model, s->grads, layer);
     cpl_share_start_sums(s->share, s->grads, layer);
 }
 
@@ -409,10 +419,10 @@ static void overlapped(cpl_step *step, cpl_model *model, cpl_params *grads,
                        const cpl_settings *settings, const cpl_step_batch *batch, bool measure_erc,
                        cpl_metrics *m)
 {
-    sending sends = {step->share, grads};
-    weight_losses(step, model, grads, false, m);
+    sending sends = {step->share, model, grads};
     if (cpl_router_of(&model->config)->has_rows)
         cpl_step_coupling(step, model, grads, settings, false, measure_erc, m);
+    weight_losses(step, model, grads, false, m);
     micro_batches(step, model, grads, settings, batch, &sends);
     cpl_share_finish_sums(step->share);
 }
@@ -425,6 +435,7 @@ static void one_by_one(cpl_step *step, cpl_model *model, cpl_params *grads,
 {
     micro_batches(step, model, grads, settings, batch, NULL);
     weight_losses(step, model, grads, with_figures, m);
+    for (int64_t l = 0; l < m->n_layers; l++) complete(model, grads, l);
     if (step->mesh) {
         for (int64_t l = m->n_layers; l >= -1; l--) cpl_share_start_sums(step->share, grads, l);
         cpl_share_finish_sums(step->share);

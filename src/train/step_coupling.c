@@ -11,7 +11,7 @@
 
 /* The coupling gradient of one layer, separate from the other gradients. */
 typedef struct apart {
-    cpl_tensor router;
+    cpl_tensor router; /* [n,d] for the rows that are trained */
     cpl_tensor latent; /* [l,d]; none without latent experts */
     cpl_expert_weights experts;
 } apart;
@@ -68,6 +68,24 @@ cpl_coupling_latent cpl_step_latent(const cpl_step *step, const cpl_layer_params
     return latent;
 }
 
+/* Returns the tensor that cpl_coupling adds the gradient of layer l's router rows to. With
+ * model.router mpi it is `router` of the gradients, which is 0 before and after. */
+static cpl_tensor rows_grad(const job *j, int64_t l, apart to)
+{
+    const bool passes_on = cpl_router_of(&j->model->config)->iterates;
+    return passes_on && cpl_tensor_is_there(to.router) ? j->grads->layer[l].router : to.router;
+}
+
+/* Passes the gradient of layer l's router rows on, with model.router mpi. Where erc.gradient is
+ * router, the gates are constants here too. */
+static void pass_on(const job *j, int64_t l, apart to)
+{
+    const bool alone = j->settings->losses.erc.gradient == CPL_ERC_TO_ROUTER;
+    if (!cpl_tensor_is_there(to.router)) return;
+    cpl_model_rows_backward(j->model, j->grads->layer[l].router, to.router,
+                            alone ? cpl_tensor_none() : to.experts.w_gate, l);
+}
+
 /* Computes layer l's loss, and its gradient times `weight`. `to` has the tensors of gradients. */
 static void couple(const job *j, int64_t l, double weight, apart to)
 {
@@ -85,7 +103,7 @@ static void couple(const job *j, int64_t l, double weight, apart to)
                                   .diagonal   = step->diagonal,
                                   .violations = step->violations,
                                   .latent     = cpl_step_latent(step, &j->model->compute.layer[l]),
-                                  .dR         = to.router,
+                                  .dR         = rows_grad(j, l, to),
                                   .dw         = to.experts};
     const cpl_erc_settings erc = cpl_step_erc(step, &j->settings->losses.erc);
     out.latent.dw              = to.latent;
@@ -93,6 +111,7 @@ static void couple(const job *j, int64_t l, double weight, apart to)
     cpl_coupling(j->model->be, &out, j->model->master.layer[l].router,
                  cpl_moe_experts(&j->model->compute.layer[l]), &erc, j->alpha, (float)weight,
                  j->model->be->compute, &noise, j->step->mesh);
+    pass_on(j, l, to);
 }
 
 /* The parameter `offset` of layer l, and its coupling gradient. */
@@ -158,6 +177,10 @@ static void couple_separately(const job *j, int64_t l, double weight)
     cpl_backend *be          = j->model->be;
     cpl_layer_params *grads  = &j->grads->layer[l];
     cpl_layer_metrics *layer = &j->m->layer[l];
+    const cpl_tensor rows    = cpl_params_trained_router(grads);
+    const size_t router      = cpl_tensor_is_there(grads->router_original)
+                                   ? offsetof(cpl_layer_params, router_original)
+                                   : offsetof(cpl_layer_params, router);
     cpl_tensor_arena_release(&j->step->arena, j->step->pass_mark);
     apart a = take_apart(&j->step->arena, j->settings, &j->model->config);
     zero(be, a.router);
@@ -167,13 +190,13 @@ static void couple_separately(const job *j, int64_t l, double weight)
     zero(be, a.experts.w_down);
     couple(j, l, weight, a);
     compare(j, &layer->router_ratio, &layer->router_cos, l,
-            &(compared){offsetof(cpl_layer_params, router), false, a.router, grads->router});
+            &(compared){router, false, a.router, rows});
     compare(j, &layer->gate_ratio, &layer->gate_cos, l,
             &(compared){offsetof(cpl_layer_params, w_gate), true, a.experts.w_gate, grads->w_gate});
     sum_over_ranks(j, l, offsetof(cpl_layer_params, latent_down), false, a.latent);
     sum_over_ranks(j, l, offsetof(cpl_layer_params, w_up), true, a.experts.w_up);
     sum_over_ranks(j, l, offsetof(cpl_layer_params, w_down), true, a.experts.w_down);
-    add(be, grads->router, a.router);
+    add(be, rows, a.router);
     add(be, grads->latent_down, a.latent);
     add(be, grads->w_gate, a.experts.w_gate);
     add(be, grads->w_up, a.experts.w_up);
@@ -348,7 +371,9 @@ static void one_layer(const job *j, int64_t l, double weight)
     else if (j->figures)
         couple_separately(j, l, weight);
     else
-        couple(j, l, weight, (apart){grads->router, grads->latent_down, cpl_moe_experts(grads)});
+        couple(
+            j, l, weight,
+            (apart){cpl_params_trained_router(grads), grads->latent_down, cpl_moe_experts(grads)});
     if (j->figures) fill_figures(j, l);
 }
 

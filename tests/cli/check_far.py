@@ -36,6 +36,7 @@ MORE = {
     "up": ["erc.activation=up", "erc.gradient=experts", "erc.layers=1", "compute.dtype=bf16"],
     "sigmoid-global": ["model.router=sigmoid", "balance.scope=global", "train.micro_batch=2"],
     "aoe-global": ["model.router=aoe", "balance.scope=global", "model.aoe_rank=3", "train.micro_batch=2"],
+    "mpi": ["model.router=mpi", "erc.alpha=0.2", "orth.weight=0.1", "compute.dtype=bf16", "train.micro_batch=2"],
     "documents": [
         *("data.document_mask=true model.clip_qkv=3 model.tie_word_embeddings=true model.num_key_value_heads=1").split()
     ],

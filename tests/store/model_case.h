@@ -26,7 +26,7 @@ static inline cpl_model_settings small_config(void)
     c.vocab_size = 37, c.d_model = 24, c.d_expert = 10, c.n_layers = 2, c.n_heads = 4;
     c.n_kv_heads = 2, c.n_experts = 5, c.top_k = 2, c.max_positions = 64;
     c.norm_eps = 1e-5, c.rope_theta = 1e4, c.clip_qkv = NAN, c.init_std = 0.25;
-    c.aoe_rank = CPL_UNSET;
+    c.aoe_rank = CPL_UNSET, c.router_scale = 1;
     return c;
 }
 

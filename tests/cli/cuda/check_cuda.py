@@ -36,6 +36,7 @@ VARIANTS = {
         "erc.activation=swiglu orth.weight=0.1 erc.proxy=tokens compute.dtype=f32"
     ).split(),
     "aoe": ["model.router=aoe", "compute.dtype=f32", "train.recompute=norms"],
+    "mpi": ["model.router=mpi", "model.router_scale=3", "erc.alpha=0.2", "orth.weight=0.1", "compute.dtype=f32"],
     "bf16": ["compute.dtype=bf16", "erc.proxy=centred", "train.micro_batch=2"],
 }
 

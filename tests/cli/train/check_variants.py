@@ -2,13 +2,14 @@
 """check_variants.py COUPLET: every kind of router and loss from training to its checkpoint and back: resumed,
 continued, used to generate, differentiated, planned, inspected; and refusals."""
 
+import json
 import shutil
 import sys
 
 sys.path.append("tests/cli")
 from inputs import metrics, read_json, tensors_of
 from losses import check_total, grad, losses_of_line, weights_of_run
-from program import bad, check, equal, finish, good, scratch_folder, sets
+from program import bad, check, equal, finish, good, output, scratch_folder, sets
 from train_case import go_back, same_run, train, whole, write_corpus
 
 VARIANTS = {
@@ -23,6 +24,7 @@ VARIANTS = {
     "some-layers": ["erc.layers=0", "erc.alpha=0.25", "orth.weight=0.1"],
     "centred": ["erc.proxy=centred", "erc.gradient=router", "train.router_lr=0.5"],
     "tokens": ["erc.proxy=tokens", "train.micro_batch=2", "balance.scope=global"],
+    "mpi": ["model.router=mpi", "model.router_scale=3", "erc.alpha=0.5", "orth.weight=0.1"],
     "bf16": ["model.router=aoe", "model.n_shared_experts=1", "compute.dtype=bf16"],
 }
 PLAIN = ("some-layers", "centred", "tokens")  # their checkpoints look like OLMoE's
@@ -63,6 +65,9 @@ def check_names(name, folder):
         check(shape.get("experts.3.gate_b_proj.weight") == [8, rank], f"{name}: {shape}")
         check(config["router"] == "aoe" and config["aoe_rank"] == rank, f"{name}: {config}")
         check(config.get("aoe_initializer_range") == (0.1 if name == "aoe-rank" else 0), f"{name}: {config}")
+    if name == "mpi":
+        check(shape["gate.parametrizations.weight.original"] == [4, 16] == shape["gate.weight"], f"{name}: {shape}")
+        check(config["router"] == "mpi" and config["router_scale"] == 3, f"{name}: {config}")
     bias = shape.get("gate.e_score_correction_bias")
     check(bias == ([4] if name == "biased" else None), f"{name}: bias {bias}")
     wide = shape.get("shared_experts.down_proj.weight")
@@ -100,6 +105,16 @@ def check_lines(name, folder):
         moved = bias["model.layers.0.mlp.gate.e_score_correction_bias"][1]
         steps = [round(value / 0.01, 3) for value in moved]
         check(any(steps) and all(step == round(step) for step in steps), f"biases moved by {steps}")
+
+
+def check_as_olmoe(folder):
+    """An OLMoE with the rows that score tokens of model.router mpi generates the same text."""
+    ask = ("--prompt", "abc", "--tokens", 9, "--temperature", 0)
+    copy = shutil.copytree((folder / "mpi" / "last").resolve(), folder / "as-olmoe")
+    config = read_json(copy / "config.json") | {"model_type": "olmoe", "architectures": ["OlmoeForCausalLM"]}
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "checksums.json").unlink()
+    equal(output("generate", copy, *ask), output("generate", folder / "mpi", *ask), "mpi as OLMoE")
 
 
 def weight_settings(weights):
@@ -145,7 +160,7 @@ def check_uses(name, folder):
 
 
 def metrics_alpha(name):
-    return {"shared": 0.5, "some-layers": 0.25}.get(name, 1)
+    return {"shared": 0.5, "some-layers": 0.25, "mpi": 0.5}.get(name, 1)
 
 
 def orthogonality(tensors, moved):
@@ -236,6 +251,7 @@ def main():
         same = train(folder, "listed", 'erc.layers="0-1"', "orth.weight=0")
         same_run(plain, same, "all layers by number", same_settings=False)
         check_orthogonal(folder)
+        check_as_olmoe(folder)
         check_identity(folder)
     return finish()
 
