@@ -4,6 +4,7 @@
     erc = couplet.hf.attach(model)            # Transformers: out.loss.backward(); erc.backward()
     erc = couplet.attach(model, layers=[(router, gates), ...])            # any model
     loss = couplet.erc_loss_ep(router, local_w_gate, group=group)
+    rows = couplet.mpi_rows(router, w_gate)   # a router by Manifold Power Iteration
     couplet.backend()                         # which code computes the loss here
     python -m couplet.certify my_module:my_loss
     python -m couplet.inspect FOLDER          # a checkpoint of a trainer
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .ops._functional import erc_loss
     from .ops._library import backend
     from .ops._module import ErcLoss
+    from .ops._mpi import mpi_rows
     from .parallel import erc_loss_ep
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "Erc",
     "RouterStats",
     "token_figures",
+    "mpi_rows",
     "noise",
     "backend",
     "find_program",
@@ -70,6 +73,7 @@ _FROM = {
     "Erc": "._attach",
     "RouterStats": ".figures._router_stats",
     "token_figures": ".figures._token_figures",
+    "mpi_rows": ".ops._mpi",
     "noise": ".ops._delta",
     "backend": ".ops._library",
     "find_program": "._program",

@@ -37,6 +37,7 @@ KNOWN = {
         "0 {'erc'",
         "loss = couplet.erc_loss",
         "erc = couplet.attach",
+        "rows = couplet.mpi_rows",
         "pip install ./python",
         "python -m couplet.certify",
     ),
@@ -233,6 +234,14 @@ def test_proxies_of_tokens():
     names.update(router=moe_layers[0].router.weight, w_gate=moe_layers[0].w_gate, m=torch.ones(6), sigma=2.0)
     exec(block("pytorch.md", "erc = couplet.attach"), names)
     assert names["loss"] > 0 and names["erc"].loss() == 0
+
+
+def test_manifold_power_iteration():
+    names = dict(couplet=couplet, torch=torch, x=torch.randn(3, 6), seed=3, step=1, l=0)
+    names.update(router=torch.randn(4, 6, requires_grad=True), w_gate=torch.randn(4, 5, 6, requires_grad=True))
+    exec(block("pytorch.md", "rows = couplet.mpi_rows"), names)
+    (names["loss"] + names["logits"].sum()).backward()
+    assert names["logits"].shape == (3, 4) and names["router"].grad.any() and names["w_gate"].grad.any()
 
 
 def test_router_statistics():
