@@ -117,11 +117,12 @@ static void add_ranks(work *w, int figure)
     w->over[figure]++;
 }
 
-/* Subtracts the mean, and returns the sum of squares. */
+/* Subtracts the mean, and returns the sum of squares. Equal numbers become exactly 0. */
 static double centre(double *x, int64_t n)
 {
+    const double first = n ? x[0] : 0;
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < n; i++) sum += x[i];
+    for (int64_t i = 0; i < n; i++) sum += x[i] -= first;
     for (int64_t i = 0; i < n; i++) {
         x[i] -= sum / (double)n;
         squares += x[i] * x[i];
@@ -394,6 +395,25 @@ static cpl_mean_token_null null_of(const double *drawn)
     return null;
 }
 
+static bool are_finite(const double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+/* Sets every figure to NaN. */
+static void set_none(cpl_routing_mean_token *out, double *curve, int64_t n)
+{
+    const cpl_mean_token_null none = {(double)NAN, (double)NAN, (double)NAN};
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
+        out->value[f] = (double)NAN;
+        out->null[f]  = none;
+    }
+    out->main_effect = out->negative = out->cosine = (double)NAN;
+    for (int64_t i = 0; i < n; i++) curve[i] = (double)NAN;
+}
+
 cpl_status cpl_routing_mean_token_of(cpl_routing_mean_token *out, double *curve, cpl_backend *be,
                                      const cpl_layer_params *layer, const cpl_routing_agreement *a,
                                      const cpl_routing_record *record, int64_t index, uint64_t seed)
@@ -401,9 +421,13 @@ cpl_status cpl_routing_mean_token_of(cpl_routing_mean_token *out, double *curve,
     work w            = {.a = a, .s = &a->samples, .n = a->n};
     cpl_status status = take_all(&w);
     if (status != CPL_OK) goto done;
+    set_none(out, curve, w.n);
     moments(w.mu, NULL, w.s->x, w.s->count, w.s->d);
     moments(w.score_mean, NULL, w.s->score, w.s->count, w.n);
     moments(w.answer_mean, w.answer_sd, w.s->answer, w.s->count, w.n);
+    if (!are_finite(w.mu, w.s->d) || !are_finite(w.score_mean, w.n) ||
+        !are_finite(w.answer_mean, w.n))
+        goto done;
     out->main_effect = main_effect(&w);
     memset(curve, 0, (size_t)w.n * sizeof *curve);
     over_tokens(&w, curve);
@@ -415,9 +439,9 @@ cpl_status cpl_routing_mean_token_of(cpl_routing_mean_token *out, double *curve,
     set_labels(&w, kept, index, seed);
     draw_dz(&w, kept);
     for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
-        const cpl_mean_token_null none = {(double)NAN, (double)NAN, (double)NAN};
-        out->value[f]                  = w.drawn[f][0];
-        out->null[f]                   = isfinite(w.drawn[f][0]) ? null_of(w.drawn[f]) : none;
+        if (!isfinite(w.drawn[f][0])) continue;
+        out->value[f] = w.drawn[f][0];
+        out->null[f]  = null_of(w.drawn[f]);
     }
 done:
     cpl_pool_free(&w.pool);

@@ -7,7 +7,7 @@
  *          two numbers of a token, one of the score of i and one of the answer of j. A figure is the
  *          sum of the Z[i,i]. With the permuted label p(i) of the answers it is the sum of the
  *          Z[i,p(i)].
- * Memory:  4 n n numbers and 1,001 n labels of a layer. */
+ * Memory:  5 n n numbers and 1,001 n labels of a layer. */
 #ifndef CPL_INSPECT_ROUTING_MEAN_TOKEN_H
 #define CPL_INSPECT_ROUTING_MEAN_TOKEN_H
 
@@ -40,7 +40,8 @@ typedef struct cpl_mean_token_null {
     double mean, sd, p;
 } cpl_mean_token_null;
 
-/* Holds the figures of a layer. A figure that does not exist is NaN, and so is its null. */
+/* Holds the figures of a layer. A figure that does not exist is NaN, and so is its null. Without
+ * sampled tokens, and if one of their numbers is not finite, no figure exists. */
 typedef struct cpl_routing_mean_token {
     double value[CPL_MEAN_TOKEN_FIGURES];
     cpl_mean_token_null null[CPL_MEAN_TOKEN_FIGURES];

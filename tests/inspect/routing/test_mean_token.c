@@ -282,3 +282,40 @@ TEST(equal_numbers_have_no_figures)
     for (int64_t r = 0; r < l->n; r++) assert_near(l->curve[r], 0, 0);
     layer_gone(l);
 }
+
+/* Experts that are copies of one another (upcycling), and experts that all get every token, leave
+ * nothing after the means are subtracted. Three numbers show it, since a third is no binary number. */
+TEST(equal_experts_have_no_correlation)
+{
+    layer *l = layer_new(3, 4, 2, 30, 3);
+    for (int64_t i = 0; i < 3 * 4; i++) l->R[i] = random_at(60, i);
+    for (int64_t i = 0; i < 30 * 4; i++) l->x[i] = random_at(61, i);
+    for (int64_t i = 0; i < 3 * 2 * 4; i++) l->W[i] = random_at(62, i);
+    respond(l);
+    measure(l, 1);
+    assert_true(isnan(l->found.value[CPL_MEAN_TOKEN_DZ]));
+    assert_true(isfinite(l->found.value[CPL_MEAN_TOKEN_PEARSON_CENTRED]));
+    for (int64_t i = 0; i < 3 * 2 * 4; i++) l->W[i] = random_at(62, i % 8);
+    respond(l);
+    measure(l, 1);
+    assert_true(isnan(l->found.value[CPL_MEAN_TOKEN_PEARSON_CENTRED]));
+    layer_gone(l);
+}
+
+/* One number of one token that is not finite, and no token at all, leave no figure. */
+TEST(figures_need_finite_tokens)
+{
+    for (int which = 0; which < 4; which++) {
+        layer *l = random_layer(70);
+        respond(l);
+        float *const number[] = {l->s, l->answer, l->x, NULL};
+        if (number[which]) number[which][5] = which ? NAN : INFINITY;
+        if (!number[which]) l->T = 0;
+        measure(l, 1);
+        for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
+            assert_true(isnan(l->found.value[f]) && isnan(l->found.null[f].p));
+        assert_true(isnan(l->found.main_effect) && isnan(l->found.negative));
+        assert_true(isnan(l->found.cosine) && isnan(l->curve[0]));
+        layer_gone(l);
+    }
+}
