@@ -52,3 +52,15 @@ float cpl_rng_normal(const cpl_rng_key *key, uint64_t index)
     double angle  = 6.283185307179586 * (double)(four[half + 1] >> 8) * 0x1p-24;
     return (float)(radius * cos(angle));
 }
+
+void cpl_rng_shuffle(int32_t *order, int64_t n, const cpl_rng_key *key)
+{
+    for (int64_t i = 0; i < n; i++) order[i] = (int32_t)i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        uint64_t random = cpl_rng_u32(key, (uint64_t)i);
+        int64_t j       = (int64_t)(random * (uint64_t)(i + 1) >> 32);
+        int32_t moved   = order[i];
+        order[i]        = order[j];
+        order[j]        = moved;
+    }
+}

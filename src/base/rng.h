@@ -49,4 +49,9 @@ float cpl_rng_uniform(const cpl_rng_key *key, uint64_t index);
 /* Returns a standard normal number, |x| < 5.8, by Box-Muller from indices 2 index, 2 index + 1. */
 float cpl_rng_normal(const cpl_rng_key *key, uint64_t index);
 
+/* Sets order [n] to a Fisher-Yates shuffle of 0 .. n-1: for i = n-1 .. 1 places i and
+ * floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of key and index i. Some places are preferred to
+ * others by less than n / 2^32. */
+void cpl_rng_shuffle(int32_t *order, int64_t n, const cpl_rng_key *key);
+
 #endif /* CPL_BASE_RNG_H */

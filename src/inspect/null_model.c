@@ -173,18 +173,6 @@ static double paired_erc(const ladders *l, const float *M, const int32_t *pairin
     return sum / ((double)n * (double)n);
 }
 
-void cpl_null_model_shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key)
-{
-    for (int64_t i = 0; i < n; i++) pairing[i] = (int32_t)i;
-    for (int64_t i = n - 1; i > 0; i--) {
-        uint64_t random = cpl_rng_u32(key, (uint64_t)i);
-        int64_t j       = (int64_t)(random * (uint64_t)(i + 1) >> 32);
-        int32_t moved   = pairing[i];
-        pairing[i]      = pairing[j];
-        pairing[j]      = moved;
-    }
-}
-
 /* Returns the key of a random pairing. The upper bits of a layer's number, which only a damaged
  * file has, go to the step. */
 static cpl_rng_key pairing_key(uint64_t seed, int64_t layer, uint64_t turn)
@@ -213,7 +201,7 @@ static void random_figures(cpl_null_model *out, const ladders *l, const float *M
     build_ladders(l, M);
     for (int t = 0; t < CPL_NULL_MODEL_PAIRINGS; t++) {
         cpl_rng_key key = pairing_key(seed, layer, (uint64_t)t);
-        cpl_null_model_shuffle(pairing, l->n, &key);
+        cpl_rng_shuffle(pairing, l->n, &key);
         for (int a = 0; a < n_alphas; a++) erc[a][t] = paired_erc(l, M, pairing, alphas[a]);
     }
     for (int a = 0; a < n_alphas; a++)

@@ -23,11 +23,6 @@ double cpl_null_model_erc(const float *M, int64_t n, double alpha);
  * it is one of them. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_null_model_assign(int32_t *pairing, const double *score, int64_t n);
 
-/* Sets pairing [n] to a Fisher-Yates shuffle of 0 .. n-1: for i = n-1 .. 1 places i and
- * floor(u (i+1) / 2^32) change, u = cpl_rng_u32 of key and index i. Some places are preferred to
- * others by less than n / 2^32. */
-void cpl_null_model_shuffle(int32_t *pairing, int64_t n, const cpl_rng_key *key);
-
 /* Holds quantiles and maximum of ratio_ij = max(M_ij / M_ii, M_ij / M_jj) over the pairs i != j,
  * linear between neighbours as NumPy's. 0/0 counts as 0, and x/0 is infinite. A ratio is rounded so
  * that its hinges are closed: ERC at a finite `most` is exactly 0. CPL_ERR_MEMORY. */
@@ -58,7 +53,7 @@ typedef struct cpl_null_model {
 
 /* Sets `out`, and assigned [n] (may be NULL) to the optimal assignment on kappa, from M [n,n],
  * row_norm [n] of R and gate_norm [n] of the experts. Random pairing t is
- * cpl_null_model_shuffle with CPL_STREAM_PAIRING, step t, seed and layer. Runs in one thread. n must be at least 1. Numbers
+ * cpl_rng_shuffle with CPL_STREAM_PAIRING, step t, seed and layer. Runs in one thread. n must be at least 1. Numbers
  * of M that are not finite give figures without meaning. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_null_model_of(cpl_null_model *out, int32_t *assigned, const float *M,
                                            const double *row_norm, const double *gate_norm,

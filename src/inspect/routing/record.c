@@ -142,11 +142,6 @@ cpl_status cpl_routing_tokens_init(cpl_routing_tokens *t, cpl_pool *pool, const 
 
 /* ---- the reading ---- */
 
-bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all)
-{
-    return (place + 1) * sampled / all > place * sampled / all;
-}
-
 /* Holds the state of one reading. Answers are computed for at most `room` tokens at a time. */
 typedef struct work {
     cpl_routing_record *record;
@@ -246,8 +241,8 @@ static void get_answers(work *w, const cpl_layer_params *layer, cpl_tensor b, in
     cpl_tensor answers = cpl_tensor_as_2d(cpl_tensor_numbers(w->answers, 0, n * count), n, count);
     be->ops->put(be, ids, w->tokens);
     be->ops->embed(be, rows, b, ids);
-    cpl_routing_respond(be, answers, layer, rows, cpl_tensor_range(w->products, 0, count),
-                        cpl_tensor_range(w->hidden, 0, count));
+    cpl_tokens_respond(be, answers, layer, rows, cpl_tensor_range(w->products, 0, count),
+                       cpl_tensor_range(w->hidden, 0, count));
     be->ops->get(be, w->row, rows);
     be->ops->get(be, w->answer, answers);
 }
@@ -285,7 +280,7 @@ static int64_t add_answer(work *w, const char *text)
     for (int64_t i = 0; i < 2 * r->n_experts; i++) w->scores[i] = (double)score[i];
     cpl_routing_agreement_add(a, w->scores, w->scores + r->n_experts, expert, w->scratch);
     for (int64_t k = 0; k < a->d; k++) a->row[k] += (double)x[k];
-    if (a->samples.room) cpl_routing_samples_add(&a->samples, head->place, score, answer, x);
+    if (a->samples.room) cpl_token_samples_add(&a->samples, head->place, score, answer, x, expert);
     return entry_bytes(r->top_k + 2 * r->n_experts + a->d);
 }
 
@@ -293,7 +288,7 @@ static void sample(work *w, const cpl_reader_batch *batch, int64_t layer, cpl_te
 {
     int64_t count = 0;
     for (int64_t t = 0; t < batch->rows * batch->length; t++) {
-        if (batch->place[t] < 0 || !cpl_routing_is_sampled(batch->place[t], w->sampled, w->all))
+        if (batch->place[t] < 0 || cpl_tokens_sample_at(batch->place[t], w->sampled, w->all) < 0)
             continue;
         w->tokens[count++] = (int32_t)t;
         if (count < w->room) continue;
@@ -367,7 +362,7 @@ static void responses(float *M, const clean *c, cpl_backend *be, const cpl_layer
                       cpl_tensor rows)
 {
     const int64_t n = c->columns.shape[0];
-    cpl_routing_respond(be, c->columns, layer, rows, c->products, cpl_tensor_none());
+    cpl_tokens_respond(be, c->columns, layer, rows, c->products, cpl_tensor_none());
     be->ops->get(be, c->answers, c->columns);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) M[i * n + j] = c->answers[j * n + i];

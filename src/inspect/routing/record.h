@@ -62,10 +62,6 @@ CPL_NODISCARD cpl_status cpl_routing_tokens_init(cpl_routing_tokens *tokens, cpl
 
 /* ---- the reading ---- */
 
-/* Returns whether the token at this place is among `sampled` of `all`, evenly spread. `sampled`
- * must be at most `all`. */
-bool cpl_routing_is_sampled(int64_t place, int64_t sampled, int64_t all);
-
 /* Reads the texts and sets the record. agreement [L] (initialised, may be NULL) is filled from
  * `sampled` tokens. */
 CPL_NODISCARD cpl_status cpl_routing_measure(cpl_routing_record *record, cpl_pool *pool,

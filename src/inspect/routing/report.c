@@ -218,12 +218,23 @@ static cpl_status set_signs(work *w, int64_t layer)
 
 static cpl_status set_mean_token(work *w, int64_t layer)
 {
-    cpl_routing_report *r = w->report;
-    cpl_routing_layer *l  = &r->layers[layer];
+    enum { MOST_ROOM = 512 };
+    cpl_routing_report *r       = w->report;
+    cpl_routing_layer *l        = &r->layers[layer];
+    cpl_backend *be             = &r->reader.be;
+    const cpl_token_samples *s  = &w->agreement[layer].samples;
+    const int64_t room          = s->count < MOST_ROOM ? s->count : MOST_ROOM;
+    cpl_tensor_arena arena      = cpl_tensor_arena_measure();
+    const cpl_rng_key key       = {r->options.seed, 0, (uint32_t)layer, CPL_STREAM_LABELS};
+    const cpl_layer_params *own = &r->reader.model.master.layer[layer];
+    cpl_token_scratch scratch;
     if (!l->M) return CPL_OK;
-    return cpl_routing_mean_token_of(&l->mean_token, l->curve, &r->reader.be,
-                                     &r->reader.model.master.layer[layer], &w->agreement[layer],
-                                     &w->record, layer, r->options.seed);
+    cpl_token_scratch_take(&scratch, &arena, &r->reader.model.config, room, NULL);
+    CPL_TRY(cpl_tensor_arena_init(&arena, be, &arena, "answers without the mean token"));
+    cpl_token_scratch_take(&scratch, &arena, &r->reader.model.config, room, NULL);
+    cpl_status status = cpl_mean_token_of(&l->mean_token, l->curve, be, own, s, &scratch, &key);
+    cpl_tensor_arena_free(&arena);
+    return status;
 }
 
 static cpl_status set_layer(work *w, int64_t layer)

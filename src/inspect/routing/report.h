@@ -9,8 +9,8 @@
 
 #include "infer/reader.h"
 #include "inspect/routing/counts.h"
-#include "inspect/routing/mean_token.h"
 #include "inspect/routing/response.h"
+#include "model/tokens/mean_token.h"
 
 typedef struct cpl_routing_options {
     const char *const *inputs; /* (n_inputs) files, folders, patterns */
@@ -40,7 +40,7 @@ typedef struct cpl_routing_layer {
     cpl_routing_signs signs, centred_signs; /* signs of the scores; NaN without router rows */
     double mean_score, token_mean_norm;     /* over sampled tokens and experts; |mean of x| */
     double *token_mean;                     /* [d] mean of the sampled tokens */
-    cpl_routing_mean_token mean_token;      /* set with router rows, and so is curve */
+    cpl_mean_token mean_token;              /* set with router rows, and so is curve */
     double *curve;                          /* [n] */
     float *M, *M_centred; /* [n,n] clean, of rows and of centred rows; NULL without router rows */
     float *M_tok;         /* [n,n] */

@@ -12,20 +12,6 @@ bool cpl_routing_has_router(const cpl_layer_params *layer)
     return cpl_tensor_is_there(layer->router);
 }
 
-void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
-                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden)
-{
-    const bool whole = cpl_tensor_is_there(layer->w_gate);
-    for (int64_t j = 0; j < answers.shape[0]; j++) {
-        if (!whole)
-            be->ops->gemm_f32(be, hidden, CPL_AS_IS, X, CPL_TRANSPOSED,
-                              cpl_tensor_at(layer->w_gate_a, j), 0);
-        be->ops->gemm_f32(be, scratch, CPL_AS_IS, whole ? X : hidden, CPL_TRANSPOSED,
-                          cpl_tensor_at(whole ? layer->w_gate : layer->w_gate_b, j), 0);
-        be->ops->row_norms(be, cpl_tensor_at(answers, j), scratch);
-    }
-}
-
 /* ---- agreement ---- */
 
 cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, int64_t n,
@@ -37,7 +23,7 @@ cpl_status cpl_routing_agreement_init(cpl_routing_agreement *a, cpl_pool *pool, 
                                  .sums   = cpl_pool_take(pool, (size_t)(n * n) * sizeof *a->sums),
                                  .routed = cpl_pool_take(pool, (size_t)n * sizeof *a->routed),
                                  .row    = cpl_pool_take(pool, (size_t)d * sizeof *a->row)};
-    return cpl_routing_samples_init(&a->samples, pool, room, n, d);
+    return cpl_token_samples_init(&a->samples, pool, room, n, d, top_k);
 }
 
 /* Returns the rank of expert e by response, where 0 is the strongest. */
@@ -75,7 +61,7 @@ static void reduce(float *out, const float *M, const cpl_routing_agreement *a)
 {
     for (int64_t i = 0; i < a->n; i++)
         for (int64_t j = 0; j < a->n; j++)
-            if (a->routed[i] >= CPL_ROUTING_FEW && a->routed[j] >= CPL_ROUTING_FEW)
+            if (a->routed[i] >= CPL_TOKENS_FEW && a->routed[j] >= CPL_TOKENS_FEW)
                 *out++ = M[i * a->n + j];
 }
 
@@ -163,7 +149,7 @@ cpl_status cpl_routing_m_tok_of(cpl_routing_m_tok *out, float *M_tok,
     out->diagonal = out->alpha_min = out->rows_own = out->columns_own = (double)NAN;
     for (int k = 0; k < n_alphas; k++) out->erc[k] = (double)NAN;
     for (int64_t i = 0; i < n; i++) {
-        out->n_kept += a->routed[i] >= CPL_ROUTING_FEW;
+        out->n_kept += a->routed[i] >= CPL_TOKENS_FEW;
         for (int64_t j = 0; j < n; j++)
             M_tok[i * n + j] = (float)(a->sums[i * n + j] / (double)a->routed[i]);
     }

@@ -16,12 +16,6 @@
 /* Returns whether the model has router rows R_i (Autonomy-of-Experts has no router). */
 bool cpl_routing_has_router(const cpl_layer_params *layer);
 
-/* Sets answers [n,S] = |X_s W_g^j| of the rows of X [S,d] F32, with the F32 masters of the layer.
- * scratch is [S,D] F32, and [S,r] if the gates are factorised. Only this function depends on which
- * parameters make W_g^j. */
-void cpl_routing_respond(cpl_backend *be, cpl_tensor answers, const cpl_layer_params *layer,
-                         cpl_tensor X, cpl_tensor scratch, cpl_tensor hidden);
-
 /* Holds sums over the sampled tokens of one layer. */
 typedef struct cpl_routing_agreement {
     int64_t n_tokens;  /* sampled tokens */
@@ -34,7 +28,7 @@ typedef struct cpl_routing_agreement {
     int64_t n, top_k;
     double *row; /* [d] sum of the sampled tokens x */
     int64_t d;
-    cpl_routing_samples samples; /* the scores are the router's logits; room is 0 without rows */
+    cpl_token_samples samples; /* the scores are the router's logits; room is 0 without rows */
 } cpl_routing_agreement;
 
 /* Makes empty sums, which keep at most `room` sampled tokens. CPL_ERR_MEMORY. */
@@ -49,8 +43,7 @@ void cpl_routing_agreement_add(cpl_routing_agreement *a, const double *scores,
                                const double *answers, const int32_t *chosen, void *scratch);
 
 /* M_tok[i,j] is the mean answer of expert j over the tokens routed to expert i, among the experts
- * that have CPL_ROUTING_FEW tokens or more. It shows whether R_i represents its tokens. */
-enum { CPL_ROUTING_FEW = 8 };
+ * that have CPL_TOKENS_FEW tokens or more. It shows whether R_i represents its tokens. */
 
 /* Holds r and rho between M_tok and the clean M, or M of the centred rows. Only entries off the
  * diagonal count, each divided by the mean of its row. */
@@ -59,7 +52,7 @@ typedef struct cpl_routing_likeness {
 } cpl_routing_likeness;
 
 typedef struct cpl_routing_m_tok {
-    int64_t n_kept, n_left_out; /* experts with CPL_ROUTING_FEW tokens or more; other experts */
+    int64_t n_kept, n_left_out; /* experts with CPL_TOKENS_FEW tokens or more; other experts */
     double diagonal;            /* mean of the M_tok[i,i] */
     double erc[CPL_NULL_MODEL_MAX_ALPHAS]; /* ERC of M_tok of kept experts; NaN without them */
     double alpha_min;                      /* smallest alpha at which this ERC is 0 */

@@ -7,31 +7,6 @@
 
 #include "base/stats/statistics.h"
 
-cpl_status cpl_routing_samples_init(cpl_routing_samples *s, cpl_pool *pool, int64_t room, int64_t n,
-                                    int64_t d)
-{
-    const size_t cells = (size_t)(room * n);
-    *s                 = (cpl_routing_samples){.room   = room,
-                                               .n      = n,
-                                               .d      = d,
-                                               .place  = cpl_pool_take(pool, (size_t)room * sizeof *s->place),
-                                               .score  = cpl_pool_take(pool, cells * sizeof *s->score),
-                                               .answer = cpl_pool_take(pool, cells * sizeof *s->answer),
-                                               .x      = cpl_pool_take(pool, (size_t)(room * d) * sizeof *s->x)};
-    return cpl_pool_status(pool);
-}
-
-void cpl_routing_samples_add(cpl_routing_samples *s, int64_t place, const float *score,
-                             const float *answer, const float *x)
-{
-    CPL_ASSERT(s->count < s->room);
-    s->place[s->count] = place;
-    memcpy(s->score + s->count * s->n, score, (size_t)s->n * sizeof *score);
-    memcpy(s->answer + s->count * s->n, answer, (size_t)s->n * sizeof *answer);
-    memcpy(s->x + s->count * s->d, x, (size_t)s->d * sizeof *x);
-    s->count++;
-}
-
 /* ---- means of rho ---- */
 
 typedef struct mean {
@@ -124,8 +99,7 @@ static double origin_of(const float *score, int64_t n, bool centred)
     return centred ? sum / (double)n : 0;
 }
 
-static void read_token(const lists *l, const cpl_routing_samples *s, int64_t t,
-                       const double *origin)
+static void read_token(const lists *l, const cpl_token_samples *s, int64_t t, const double *origin)
 {
     for (int64_t e = 0; e < s->n; e++) {
         l->sign[e] = l->score[e] = (double)s->score[t * s->n + e] - origin[t];
@@ -133,7 +107,7 @@ static void read_token(const lists *l, const cpl_routing_samples *s, int64_t t,
     }
 }
 
-static void over_tokens(means *m, double *negative, const lists *l, const cpl_routing_samples *s,
+static void over_tokens(means *m, double *negative, const lists *l, const cpl_token_samples *s,
                         const double *origin)
 {
     int64_t below = 0;
@@ -146,8 +120,7 @@ static void over_tokens(means *m, double *negative, const lists *l, const cpl_ro
     *negative = (double)below / (double)(s->count * s->n);
 }
 
-static void over_experts(means *m, const lists *l, const cpl_routing_samples *s,
-                         const double *origin)
+static void over_experts(means *m, const lists *l, const cpl_token_samples *s, const double *origin)
 {
     for (int64_t e = 0; e < s->n; e++) {
         for (int64_t t = 0; t < s->count; t++) {
@@ -174,7 +147,7 @@ static int by_id(const void *a, const void *b)
 }
 
 /* Adds the tokens of one id, with their means subtracted. mean_score, mean_answer [n]: scratch. */
-static void add_group(means *m, const lists *l, const cpl_routing_samples *s, const double *origin,
+static void add_group(means *m, const lists *l, const cpl_token_samples *s, const double *origin,
                       const sampled *group, int64_t count, double *mean_score, double *mean_answer)
 {
     memset(mean_score, 0, (size_t)s->n * sizeof *mean_score);
@@ -196,7 +169,7 @@ static void add_group(means *m, const lists *l, const cpl_routing_samples *s, co
     }
 }
 
-static cpl_status within_ids(means *m, const lists *l, const cpl_routing_samples *s,
+static cpl_status within_ids(means *m, const lists *l, const cpl_token_samples *s,
                              const int32_t *id, const double *origin)
 {
     const int64_t n = s->n, all = s->count;
@@ -216,7 +189,7 @@ static cpl_status within_ids(means *m, const lists *l, const cpl_routing_samples
 
 /* ---- all figures ---- */
 
-cpl_status cpl_routing_signs_of(cpl_routing_signs *out, const cpl_routing_samples *s,
+cpl_status cpl_routing_signs_of(cpl_routing_signs *out, const cpl_token_samples *s,
                                 const int32_t *id, bool centred)
 {
     means tokens = {0}, ids = {0}, experts = {0};

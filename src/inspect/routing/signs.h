@@ -11,25 +11,9 @@
 #ifndef CPL_INSPECT_ROUTING_SIGNS_H
 #define CPL_INSPECT_ROUTING_SIGNS_H
 
-#include "base/arena.h"
+#include "model/tokens/samples.h"
 
 enum { CPL_SIGNS_LEAST = 3 };
-
-/* Holds the sampled tokens of a layer. */
-typedef struct cpl_routing_samples {
-    int64_t count, room, n, d;
-    int64_t *place;        /* [room] place of the token in the text */
-    float *score, *answer; /* [room,n] */
-    float *x;              /* [room,d] */
-} cpl_routing_samples;
-
-/* Makes empty samples, whose memory is from the pool. CPL_ERR_MEMORY. */
-CPL_NODISCARD cpl_status cpl_routing_samples_init(cpl_routing_samples *samples, cpl_pool *pool,
-                                                  int64_t room, int64_t n, int64_t d);
-
-/* Adds a token. It is an assert that at most `room` tokens are added. */
-void cpl_routing_samples_add(cpl_routing_samples *samples, int64_t place, const float *score,
-                             const float *answer, const float *x);
 
 /* Holds rho over all entries, over entries whose score is above 0, and over entries whose score is
  * below 0. NaN if every list is left out. */
@@ -51,7 +35,7 @@ typedef struct cpl_routing_signs {
 
 /* Sets the figures. `id` has the id of every place of the text. CPL_ERR_MEMORY. */
 CPL_NODISCARD cpl_status cpl_routing_signs_of(cpl_routing_signs *out,
-                                              const cpl_routing_samples *samples, const int32_t *id,
+                                              const cpl_token_samples *samples, const int32_t *id,
                                               bool centred);
 
 #endif /* CPL_INSPECT_ROUTING_SIGNS_H */

@@ -159,7 +159,7 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
     int64_t routed[EXPERTS] = {0}, top1 = 0, shared = 0, sampled = 0;
     void *scratch = malloc(cpl_correlation_scratch(20));
     for (int64_t t = 0; t < r->texts.n_predictions; t++) {
-        if (!cpl_routing_is_sampled(t, r->n_sampled, r->texts.n_predictions)) continue;
+        if (cpl_tokens_sample_at(t, r->n_sampled, r->texts.n_predictions) < 0) continue;
         int chosen[2] = {classes[t], second_of(classes[t])}, place[2] = {0};
         double score[EXPERTS] = {0}, answer[EXPERTS];
         for (int j = 0; j < EXPERTS; j++) answer[j] = answer_of(w, j, classes[t]);
@@ -182,7 +182,7 @@ static void check_answers(const cpl_routing_report *r, const int *classes, model
     assert_int_equal(sampled, r->n_sampled);
     for (int i = 0, k = 0; i < EXPERTS; i++) {
         assert_int_equal(l->routed[i], routed[i]);
-        assert_true(routed[i] >= CPL_ROUTING_FEW);
+        assert_true(routed[i] >= CPL_TOKENS_FEW);
         double row[2] = {0}, tok[EXPERTS][EXPERTS], clean[EXPERTS][EXPERTS];
         for (int j = 0; j < EXPERTS; j++) {
             double mean = sums[i][j] / (double)routed[i];

@@ -154,7 +154,7 @@ TEST(samples_are_even)
         for (int64_t sampled = 1; sampled <= all; sampled++) {
             int64_t count = 0, before = -1;
             for (int64_t p = 0; p < all; p++) {
-                if (!cpl_routing_is_sampled(p, sampled, all)) continue;
+                if (cpl_tokens_sample_at(p, sampled, all) < 0) continue;
                 int64_t gap = p - before;
                 assert_true(gap == all / sampled || gap == (all + sampled - 1) / sampled);
                 before = p;

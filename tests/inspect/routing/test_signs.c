@@ -11,7 +11,7 @@ enum { TOKENS = 40, EXPERTS = 6, IDS = 8 };
 
 typedef struct text {
     cpl_pool pool;
-    cpl_routing_samples samples;
+    cpl_token_samples samples;
     int32_t id[TOKENS];
 } text;
 
@@ -24,14 +24,15 @@ static double random_at(uint64_t index)
 /* Fills score(t, e) and answer(t, e) of every token and expert. Token t has the id t mod IDS. */
 static void fill(text *x, double (*score)(int t, int e), double (*answer)(int t, int e))
 {
-    assert_ok(cpl_routing_samples_init(&x->samples, &x->pool, TOKENS, EXPERTS, 0));
+    assert_ok(cpl_token_samples_init(&x->samples, &x->pool, TOKENS, EXPERTS, 0, 1));
     for (int t = 0; t < TOKENS; t++) {
+        const int32_t chosen = 0;
         float s[EXPERTS], a[EXPERTS];
         for (int e = 0; e < EXPERTS; e++) {
             s[e] = (float)score(t, e);
             a[e] = (float)answer(t, e);
         }
-        cpl_routing_samples_add(&x->samples, t, s, a, s);
+        cpl_token_samples_add(&x->samples, t, s, a, s, &chosen);
         x->id[t] = t % IDS;
     }
 }

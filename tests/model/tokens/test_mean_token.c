@@ -1,30 +1,33 @@
 /* test_mean_token.c - agreement without main effects and without the mean token: figures of numpy
  * and scipy (tests/golden/mean_token), and properties that hold for any router. */
-#include "inspect/routing/mean_token.h"
+#include "model/tokens/mean_token.h"
 
 #include <math.h>
 
 #include "base/rng.h"
-#include "base/stats/statistics.h"
 #include "check.h"
 #include "io/json.h"
+#include "tensor/backend/backend.h"
 
-/* Holds a layer with T sampled tokens. Token t is at place t of the text. */
+/* Holds a layer with T sampled tokens. */
 typedef struct layer {
     int64_t n, d, D, T, K;
     cpl_backend be;
     cpl_tensor_arena arena;
     cpl_layer_params params;
     cpl_pool pool;
-    cpl_routing_agreement a;
-    cpl_routing_record record;
+    cpl_token_samples samples;
+    cpl_token_scratch scratch;
     float *R, *W, *x, *s, *answer; /* [n,d], [n,D,d], [T,d], [T,n], [T,n] */
-    cpl_routing_mean_token found;
+    cpl_mean_token found;
     double *curve;
 } layer;
 
 static void take_params(layer *l, cpl_tensor_arena *arena)
 {
+    enum { ROOM = 16 }; /* fewer than most layers have tokens */
+    const cpl_model_settings sizes = {.n_experts = l->n, .d_model = l->d, .d_expert = l->D};
+    cpl_token_scratch_take(&l->scratch, arena, &sizes, ROOM, NULL);
     l->params.router = cpl_tensor_take_2d(arena, l->n, l->d);
     l->params.w_gate = cpl_tensor_take_3d(arena, l->n, l->D, l->d);
 }
@@ -44,8 +47,6 @@ static layer *layer_new(int64_t n, int64_t d, int64_t D, int64_t T, int64_t K)
     l->s      = cpl_pool_take(&l->pool, (size_t)(T * n) * sizeof(float));
     l->answer = cpl_pool_take(&l->pool, (size_t)(T * n) * sizeof(float));
     l->curve  = cpl_pool_take(&l->pool, (size_t)n * sizeof(double));
-    l->record = (cpl_routing_record){.n_layers = 2, .n_tokens = T, .n_experts = n, .top_k = K};
-    l->record.choice = cpl_pool_take(&l->pool, (size_t)(2 * T * K) * sizeof(int32_t));
     return l;
 }
 
@@ -93,25 +94,19 @@ static void respond(layer *l)
 /* Measures the layer, which is layer 1 of its model. */
 static void measure(layer *l, uint64_t seed)
 {
-    const int64_t n = l->n;
-    double both[2 * 16];
-    void *scratch = malloc(cpl_correlation_scratch(n));
+    const cpl_rng_key key = {seed, 0, 1, CPL_STREAM_LABELS};
+    const int64_t n       = l->n;
+    int32_t chosen[16];
     l->be.ops->put(&l->be, l->params.router, l->R);
     l->be.ops->put(&l->be, l->params.w_gate, l->W);
-    assert_ok(cpl_routing_agreement_init(&l->a, &l->pool, n, l->K, l->d, l->T));
+    assert_ok(cpl_token_samples_init(&l->samples, &l->pool, l->T, n, l->d, l->K));
     for (int64_t t = 0; t < l->T; t++) {
-        int32_t *chosen = l->record.choice + (l->T + t) * l->K;
         choose(chosen, l->s + t * n, n, l->K);
-        for (int64_t i = 0; i < n; i++) {
-            both[i]     = (double)l->s[t * n + i];
-            both[n + i] = (double)l->answer[t * n + i];
-        }
-        cpl_routing_agreement_add(&l->a, both, both + n, chosen, scratch);
-        cpl_routing_samples_add(&l->a.samples, t, l->s + t * n, l->answer + t * n, l->x + t * l->d);
+        cpl_token_samples_add(&l->samples, t, l->s + t * n, l->answer + t * n, l->x + t * l->d,
+                              chosen);
     }
-    free(scratch);
-    assert_ok(cpl_routing_mean_token_of(&l->found, l->curve, &l->be, &l->params, &l->a, &l->record,
-                                        1, seed));
+    assert_ok(
+        cpl_mean_token_of(&l->found, l->curve, &l->be, &l->params, &l->samples, &l->scratch, &key));
 }
 
 /* ---- figures of numpy ---- */
@@ -142,25 +137,23 @@ static void near_or_none(double value, double want, const char *name)
 
 static void check_figures(const layer *l, const json_t *want)
 {
-    static const char *const names[] = {"agreement",       "agreement_centred", "agreement_mu_off",
-                                        "pearson_centred", "agreement_chosen",  "dz"};
-    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
-        const json_t *figure            = json_object_get(want, names[f]);
+    for (int f = 0; f < CPL_MEAN_TOKEN_NULLS; f++) {
+        const char *name                = cpl_mean_token_names[f];
+        const json_t *figure            = json_object_get(want, name);
         const cpl_mean_token_null *null = &l->found.null[f];
         assert_non_null(figure);
-        near_or_none(l->found.value[f], number_of(figure, "value"), names[f]);
-        near_or_none(null->mean, number_of(figure, "mean"), names[f]);
-        near_or_none(null->sd, number_of(figure, "std"), names[f]);
-        near_or_none(null->p, number_of(figure, "p"), names[f]);
+        near_or_none(l->found.value[f], number_of(figure, "value"), name);
+        near_or_none(null->mean, number_of(figure, "mean"), name);
+        near_or_none(null->sd, number_of(figure, "std"), name);
+        near_or_none(null->p, number_of(figure, "p"), name);
     }
-    near_or_none(l->found.main_effect, number_of(want, "main_effect"), "main_effect");
-    near_or_none(l->found.negative, number_of(want, "router_mu_negative"), "router_mu_negative");
-    near_or_none(l->found.cosine, number_of(want, "router_mu_cos"), "router_mu_cos");
+    for (int f = CPL_MEAN_TOKEN_NULLS; f < CPL_MEAN_TOKEN_FIGURES; f++)
+        near_or_none(l->found.value[f], number_of(want, cpl_mean_token_names[f]),
+                     cpl_mean_token_names[f]);
     for (int64_t r = 0; r < l->n; r++)
         near_or_none(l->curve[r],
                      json_number_value(json_array_get(json_object_get(want, "curve"), (size_t)r)),
                      "curve");
-    assert_near(l->found.value[CPL_MEAN_TOKEN_AGREEMENT], l->a.rho / (double)l->a.n_ranked, 1e-12);
 }
 
 TEST(figures_are_those_of_numpy)
@@ -237,7 +230,7 @@ TEST(a_main_effect_is_left_out)
     assert_near(after[CPL_MEAN_TOKEN_PEARSON_CENTRED], before[CPL_MEAN_TOKEN_PEARSON_CENTRED],
                 1e-5);
     assert_near(after[CPL_MEAN_TOKEN_DZ], before[CPL_MEAN_TOKEN_DZ], 1e-4);
-    assert_true(m->found.main_effect > l->found.main_effect + 0.1);
+    assert_true(after[CPL_MEAN_TOKEN_MAIN_EFFECT] > before[CPL_MEAN_TOKEN_MAIN_EFFECT] + 0.1);
     for (int64_t r = 0; r < l->n; r++) assert_near(m->curve[r], l->curve[r], 1e-4);
     layer_gone(l);
     layer_gone(m);
@@ -251,8 +244,8 @@ TEST(own_responses_are_told_from_chance)
     respond(l);
     for (int64_t i = 0; i < l->T * l->n; i++) l->answer[i] = l->s[i];
     measure(l, 1);
-    const cpl_routing_mean_token first = l->found;
-    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++) {
+    const cpl_mean_token first = l->found;
+    for (int f = 0; f < CPL_MEAN_TOKEN_NULLS; f++) {
         if (f == CPL_MEAN_TOKEN_AGREEMENT_MU_OFF) continue;
         if (f != CPL_MEAN_TOKEN_DZ) assert_near(first.value[f], 1, 1e-12);
         assert_near(first.null[f].p, 1 / 1001.0, 1e-12);
@@ -267,6 +260,13 @@ TEST(own_responses_are_told_from_chance)
     layer_gone(l);
 }
 
+static void no_figure(const layer *l, int except)
+{
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
+        assert_true(isnan(l->found.value[f]) == (f != except));
+    for (int f = 0; f < CPL_MEAN_TOKEN_NULLS; f++) assert_true(isnan(l->found.null[f].p));
+}
+
 /* Without a number that varies no figure exists, and none is 0 / 0 by accident. */
 TEST(equal_numbers_have_no_figures)
 {
@@ -276,9 +276,7 @@ TEST(equal_numbers_have_no_figures)
     for (int64_t i = 0; i < 4 * 2 * 3; i++) l->W[i] = 0.1f;
     respond(l);
     measure(l, 1);
-    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
-        assert_true(isnan(l->found.value[f]) && isnan(l->found.null[f].p));
-    assert_true(isnan(l->found.main_effect) && isnan(l->found.cosine));
+    no_figure(l, CPL_MEAN_TOKEN_ROUTER_MU_NEGATIVE);
     for (int64_t r = 0; r < l->n; r++) assert_near(l->curve[r], 0, 0);
     layer_gone(l);
 }
@@ -312,10 +310,38 @@ TEST(figures_need_finite_tokens)
         if (number[which]) number[which][5] = which ? NAN : INFINITY;
         if (!number[which]) l->T = 0;
         measure(l, 1);
-        for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
-            assert_true(isnan(l->found.value[f]) && isnan(l->found.null[f].p));
-        assert_true(isnan(l->found.main_effect) && isnan(l->found.negative));
-        assert_true(isnan(l->found.cosine) && isnan(l->curve[0]));
+        no_figure(l, -1);
+        assert_true(isnan(l->curve[0]));
         layer_gone(l);
     }
+}
+
+/* Without nulls, as in training, the figures are the same to rounding. */
+TEST(figures_do_not_need_their_nulls)
+{
+    layer *l = random_layer(80);
+    cpl_mean_token alone;
+    respond(l);
+    measure(l, 1);
+    assert_ok(cpl_mean_token_of(&alone, NULL, &l->be, &l->params, &l->samples, &l->scratch, NULL));
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
+        assert_near(alone.value[f], l->found.value[f], 1e-12);
+    for (int f = 0; f < CPL_MEAN_TOKEN_NULLS; f++) assert_true(isnan(alone.null[f].mean));
+    layer_gone(l);
+}
+
+/* Scores and responses computed from the tokens alone, in parts of the tokens. */
+TEST(samples_are_measured_from_their_tokens)
+{
+    layer *l = random_layer(90);
+    respond(l);
+    measure(l, 1);
+    memset(l->samples.score, 0, (size_t)(l->T * l->n) * sizeof *l->samples.score);
+    memset(l->samples.answer, 0, (size_t)(l->T * l->n) * sizeof *l->samples.answer);
+    cpl_token_samples_measure(&l->samples, &l->be, &l->params, &l->scratch);
+    for (int64_t i = 0; i < l->T * l->n; i++) {
+        assert_near(l->samples.score[i], l->s[i], 1e-5);
+        assert_near(l->samples.answer[i], l->answer[i], 1e-4);
+    }
+    layer_gone(l);
 }
