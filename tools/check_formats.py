@@ -111,6 +111,9 @@ ROWS = re.findall(
     r"^CPL_FIGURE\((\w+), (\w+), \w+, \d, (\d)\)", pathlib.Path("src/tensor/coupling_figures.def").read_text(), re.M
 )
 FIGURES = [(name, old) for name, old, _ in ROWS]
+TOKENS = re.findall(
+    r'"(\w+)"', pathlib.Path("src/model/tokens/mean_token.c").read_text().split("names[] = {")[1].split("}")[0]
+)
 CENTRED = {f"centred_{name}" for name, _, centred in ROWS if centred == "1"}
 
 
@@ -139,7 +142,7 @@ LISTED = {
         for file in ("terms", "bytes")
         for name in re.findall(r"^CPL_PLAN_\w+\((\w+)[,)]", pathlib.Path(f"src/plan/{file}.def").read_text(), re.M)
     },
-    "Metrics: metrics.jsonl": {*LOSSES, *(name + "_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED},
+    "Metrics: metrics.jsonl": {*LOSSES, *(f"{name}_layers" for name in LOSSES), *sum(FIGURES, ()), *CENTRED, *TOKENS},
     "Inspections: couplet inspect --json": {name for name, _ in FIGURES}
     | CENTRED
     | columns("src/inspect/show/columns.def", r"(?!TEXT_)\w+"),

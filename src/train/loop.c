@@ -111,6 +111,14 @@ static cpl_status advise(const cpl_trainer *t, cpl_status status)
 
 /* ---- between steps ---- */
 
+/* Returns the number of held-out sequences of a label that an evaluation reads. */
+static int64_t held_out_sequences(const cpl_trainer *t, int64_t label)
+{
+    const int64_t all  = cpl_loader_label_instances(t->data.held_out, label);
+    const int64_t most = t->settings->eval.max_sequences;
+    return most < all ? most : all;
+}
+
 /* Reads batch `index` of the held-out data of a label. Beyond the last batch the result is empty,
  * since ranks that exchange tokens run their passes together. */
 static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
@@ -127,20 +135,25 @@ static cpl_status read_held_out(cpl_trainer *t, int64_t label, int64_t index)
 }
 
 /* Computes the loss of at most eval.max_sequences of label `label` of the held-out data, in fixed
- * order, in the memory of the step's activations and batch. The batches are divided over the ranks
- * in turn. */
-static cpl_status evaluate_source(cpl_trainer *t, int64_t label, cpl_source_loss *loss)
+ * order, in the memory of the step's activations and batch, and keeps sampled tokens. The label's
+ * first token has the place `place`. The batches are divided over the ranks in turn. */
+static cpl_status evaluate_source(cpl_trainer *t, int64_t label, int64_t place,
+                                  cpl_source_loss *loss)
 {
     const int64_t most        = t->settings->eval.max_sequences;
     const int64_t batches     = cpl_loader_eval_batches(t->data.held_out, label, most);
     const cpl_step_tokens *at = &t->step.tokens;
     const int ranks           = t->world->size;
     const cpl_tensor nll      = cpl_tensor_range(t->step.results, 0, 1);
+    const int64_t tokens      = t->step.micro * t->step.seq_len;
+    const int64_t all         = held_out_sequences(t, label) * t->step.seq_len;
     cpl_backend *be           = &t->backend;
     loss->targets             = 0;
     be->ops->fill(be, nll, 0);
     for (int64_t i = 0; i < batches; i += ranks) {
+        const int64_t first = (i + t->world->rank) * tokens, left = all - first;
         CPL_TRY(cpl_group_agree(t->world, read_held_out(t, label, i + t->world->rank)));
+        cpl_step_samples_watch(&t->step, place + first, left < tokens ? left : tokens);
         be->ops->put(be, at->ids, t->batch.ids);
         be->ops->put(be, at->target, t->batch.targets);
         cpl_model_forward(&t->model, &t->step.pass, at->ids, cpl_tensor_none(), NULL);
@@ -198,12 +211,27 @@ static void evaluate_coupling(cpl_trainer *t, bool figures)
     if (figures) m->has_figures = true;
 }
 
-/* Computes the held-out loss of each source, and the coupling of the weights without noise. */
+/* Computes the held-out loss of each source. */
+static cpl_status evaluate_sources(cpl_trainer *t)
+{
+    const int64_t n = t->metrics.n_sources, length = t->step.seq_len;
+    int64_t place = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) all += held_out_sequences(t, i) * length;
+    cpl_step_samples_begin(&t->step, t->metrics.n_layers, all);
+    for (int64_t i = 0; i < n; i++) {
+        CPL_TRY(evaluate_source(t, i, place, &t->metrics.source[i]));
+        place += held_out_sequences(t, i) * length;
+    }
+    return CPL_OK;
+}
+
+/* Computes the held-out loss of each source, the coupling of the weights without noise, and the
+ * figures of held-out tokens. */
 static cpl_status evaluate(cpl_trainer *t)
 {
-    for (int64_t i = 0; t->data.held_out && i < t->metrics.n_sources; i++)
-        CPL_TRY(evaluate_source(t, i, &t->metrics.source[i]));
+    if (t->data.held_out) CPL_TRY(evaluate_sources(t));
     evaluate_coupling(t, false);
+    CPL_TRY(cpl_step_samples_measure(&t->step, &t->model, &t->metrics));
     t->metrics.has_eval = true;
     return cpl_step_status(&t->step);
 }
@@ -340,6 +368,7 @@ cpl_status cpl_train(const cpl_train_job *job, cpl_train_outcome *outcome)
     report_facts(&t, job->callbacks);
     if (t.done == 0) CPL_TRY_DONE(cpl_group_agree(t.world, write_start_figures(&t)));
     t.metrics.has_eval = t.metrics.has_clean = t.metrics.has_figures = false;
+    t.metrics.has_tokens                                             = false;
     CPL_TRY_DONE(cpl_ranks_check_stop(t.world));
     cpl_run_keep(&t.run);
     CPL_TRY_DONE(steps(&t, job, outcome));

@@ -131,6 +131,9 @@ static void put_evaluation(json_t *object, const cpl_metrics *m)
     (void)json_object_set_new(object, "val_loss_by_source", sources);
     if (m->has_clean)
         put_layers(object, "erc_clean", m, offsetof(cpl_layer_metrics, erc_clean), cpl_json_number);
+    for (size_t f = 0; m->has_tokens && f < CPL_MEAN_TOKEN_FIGURES; f++)
+        put_layers(object, cpl_mean_token_names[f], m,
+                   offsetof(cpl_layer_metrics, tokens) + f * sizeof(double), cpl_json_number);
 }
 
 json_t *cpl_metrics_json(const cpl_metrics *m)

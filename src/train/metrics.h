@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "model/settings.h"
+#include "model/tokens/mean_token.h"
 #include "tensor/figures.h"
 
 /* The figures of one layer. */
@@ -31,6 +32,7 @@ typedef struct cpl_layer_metrics {
     cpl_coupling_figures figures;
     double erc_centred; /* loss of the centred rows without noise, at erc.alpha */
     cpl_coupling_figures centred;
+    double tokens[CPL_MEAN_TOKEN_FIGURES]; /* figures of held-out tokens, at evaluations */
 } cpl_layer_metrics;
 
 /* Held-out loss of one source. */
@@ -64,6 +66,7 @@ typedef struct cpl_metrics {
     bool has_figures;  /* layer[].figures, scores_negative and the gradient ratios are filled */
     bool has_eval;     /* sources are filled */
     bool has_clean;    /* erc_clean is filled */
+    bool has_tokens;   /* layer[].tokens is filled */
     json_t *made_with; /* made_with of the run (trainer.h), borrowed; NULL if omitted */
     json_t *tasks;     /* {TASK: {METRIC: value}} of evaluated tasks; owned; may be NULL */
     json_t *samples;   /* [{"prompt", "text"}] of continued prompts; owned; may be NULL */

@@ -95,6 +95,7 @@ static void take_all(cpl_step *step, const cpl_settings *settings, const cpl_mod
                                                      layers, 2, c->d_model)
                                   : cpl_tensor_none();
     if (moments) cpl_step_tokens_take(step, c);
+    cpl_step_samples_take(step, settings, c);
     cpl_balance_take(&step->balance, &step->arena, &settings->losses.balance, c, step->micro);
     step->balance.dots = cpl_tensor_range(step->results, dots_at(c), layers);
     step->pass_mark    = cpl_tensor_arena_mark(&step->arena);

@@ -74,11 +74,18 @@ typedef struct cpl_step {
     cpl_tensor token_means;   /* [L,d+1] the moving means of x, then of |x|^2 */
     float *host_means;        /* copy of token_means in host memory */
     int64_t n_means;          /* steps that the means cover; the means are not used before 1 */
-    cpl_share *share;         /* set by cpl_step_init; not owned */
-    cpl_mesh *mesh;           /* NULL for one process */
-    cpl_exchange *exchange;   /* exchange of tokens if experts are divided over ranks, otherwise
+    /* With router rows and held-out text (step_samples.c), otherwise NULL: */
+    cpl_token_samples *samples; /* [L] sampled held-out tokens */
+    cpl_token_scratch answers;
+    cpl_tensor sample_rows;         /* [answers.room] I32: rows of the batch that are sampled */
+    int32_t *host_rows, *choices;   /* copy of sample_rows; [tokens of a batch, K] of a layer */
+    int64_t sampled_from;           /* number of held-out tokens */
+    int64_t batch_place, batch_end; /* places of the first token of the batch and after its last */
+    cpl_share *share;               /* set by cpl_step_init; not owned */
+    cpl_mesh *mesh;                 /* NULL for one process */
+    cpl_exchange *exchange;  /* exchange of tokens if experts are divided over ranks, otherwise
                                 NULL; owned */
-    cpl_group alone, *world;  /* world: all ranks of the mesh, or `alone` */
+    cpl_group alone, *world; /* world: all ranks of the mesh, or `alone` */
 } cpl_step;
 
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
@@ -133,6 +140,25 @@ cpl_erc_settings cpl_step_erc(const cpl_step *step, const cpl_erc_settings *erc)
 
 /* Returns m and sigma of layer l, or nothing before the first step. */
 cpl_coupling_tokens cpl_step_tokens_of(const cpl_step *step, int64_t l);
+
+/* ---- step_samples.c: held-out tokens, evenly spread, and the figures of mean_token.h ---- */
+
+/* Takes the memory of at most 1,024 tokens of each layer, if the run has held-out text and router
+ * rows. */
+void cpl_step_samples_take(cpl_step *step, const cpl_settings *settings,
+                           const cpl_model_settings *config);
+
+/* Begins an evaluation over `all` held-out tokens. */
+void cpl_step_samples_begin(cpl_step *step, int64_t n_layers, int64_t all);
+
+/* Keeps, in the next forward pass, the sampled ones of the first `count` tokens of the batch. The
+ * first token has the place `place` of `all`. */
+void cpl_step_samples_watch(cpl_step *step, int64_t place, int64_t count);
+
+/* Sets layer[].tokens from the kept tokens of all ranks and the F32 masters, which must be whole.
+ * Does nothing without samples. Collective. CPL_ERR_MEMORY. */
+CPL_NODISCARD cpl_status cpl_step_samples_measure(cpl_step *step, cpl_model *model,
+                                                  cpl_metrics *metrics);
 
 /* ---- step_coupling.c ---- */
 

@@ -130,11 +130,14 @@ TEST(every_number_has_its_key)
                       {"max_vio", &l.m.layer[1].max_vio},
                       {"erc_centred", &l.m.layer[1].erc_centred},
                       {"dead_experts", &l.m.layer[1].dead},
-                      {"erc_clean", &l.m.layer[1].erc_clean}};
+                      {"erc_clean", &l.m.layer[1].erc_clean},
+                      {"agreement", &l.m.layer[1].tokens[CPL_MEAN_TOKEN_AGREEMENT]},
+                      {"dz", &l.m.layer[1].tokens[CPL_MEAN_TOKEN_DZ]},
+                      {"router_mu_cos", &l.m.layer[1].tokens[CPL_MEAN_TOKEN_ROUTER_MU_COS]}};
     enum { OF_STEP = sizeof of_step / sizeof *of_step };
     enum { OF_LAYER = sizeof of_layer_1 / sizeof *of_layer_1 };
     l.m.step = 1, l.m.tokens = 2, l.m.skipped = 3;
-    l.m.has_figures = l.m.has_eval = l.m.has_clean = true;
+    l.m.has_figures = l.m.has_eval = l.m.has_clean = l.m.has_tokens = true;
     for (int i = 0; i < OF_STEP; i++) *of_step[i].at = 10 + i;
     for (int i = 0; i < OF_LAYER; i++) *of_layer_1[i].at = 30 + i;
     l.json = cpl_metrics_json(&l.m);

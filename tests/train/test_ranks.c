@@ -57,7 +57,8 @@ typedef struct result {
     double load_max;
     double lambda[3]; /* step 4: of the rows, of the centred rows, of a random direction */
     double negative;  /* scores_negative at step 4 */
-    int64_t messages; /* messages of this rank: buckets, and the exchange */
+    double tokens[CPL_MEAN_TOKEN_FIGURES]; /* of held-out tokens, last step */
+    int64_t messages;                      /* messages of this rank: buckets, and the exchange */
 } result;
 
 /* One rank of the run. */
@@ -80,6 +81,7 @@ static void stepped(void *ctx, const cpl_metrics *m)
     r->norm[m->step]  = m->grad_norm;
     if (m->has_eval) r->held_out = m->source[0].nll / (double)m->source[0].targets;
     if (m->has_clean) r->clean = m->layer[1].erc_clean;
+    if (m->has_tokens) memcpy(r->tokens, m->layer[1].tokens, sizeof r->tokens);
     if (m->has_figures && m->step <= 4) r->router_cos = m->layer[0].router_cos;
     r->load_max = m->layer[0].load_max;
     if (!m->has_figures || m->step > 4) return;
@@ -209,6 +211,11 @@ static void compare(const result *one, const result *many, int steps, mesh shape
     }
     assert_near(many->held_out, one->held_out, 1e-4 * one->held_out);
     assert_near(many->clean, one->clean, 1e-3 * one->clean + 1e-9);
+    for (int f = 0; f < CPL_MEAN_TOKEN_FIGURES; f++)
+        if (!(fabs(many->tokens[f] - one->tokens[f]) <=
+              1e-2)) /* a rank changes by a half or more */
+            fail_msg("%d ranks, %d along the experts: %s is %.9g, alone %.9g", shape.ranks,
+                     shape.experts, cpl_mean_token_names[f], many->tokens[f], one->tokens[f]);
     assert_int_equal(isnan(many->router_cos), isnan(one->router_cos)); /* erc.gradient: experts */
     if (!isnan(one->router_cos)) assert_near(many->router_cos, one->router_cos, 1e-2);
     assert_near(many->load_max, one->load_max, 0.05 * one->load_max);

@@ -69,6 +69,9 @@ def check_metrics(folder, a):
             check(key in line, f"{key} is missing")
     seen = [line["step"] for line in lines if "erc_clean" in line]
     check(seen == [6, 12], f"evaluations at {seen}")
+    for key in ("agreement_centred", "agreement_mu_off", "dz", "router_mu_negative"):
+        check([line["step"] for line in lines if key in line] == seen, f"{key} at evaluations alone")
+        check(len(lines[-1][key]) == LAYERS and None not in lines[-1][key], f"{key}: {lines[-1][key]}")
     check(set(lines[5]["val_loss_by_source"]) == {"two"}, "sources of the evaluation")
     check(lines[-1]["loss"] < lines[0]["loss"] - 0.3, "the loss does not fall")
     rates = [line["lr"] for line in lines]
