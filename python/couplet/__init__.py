@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from . import hf, parallel, reference
     from ._attach import Erc, attach
     from ._program import find_program
+    from .figures._mean_token import mean_token_figures
     from .figures._router_stats import RouterStats
     from .figures._token_figures import token_figures
     from .ops._delta import noise
@@ -56,6 +57,7 @@ __all__ = [
     "RouterStats",
     "token_figures",
     "mpi_rows",
+    "mean_token_figures",
     "noise",
     "backend",
     "find_program",
@@ -72,6 +74,7 @@ _FROM = {
     "attach": "._attach",
     "Erc": "._attach",
     "RouterStats": ".figures._router_stats",
+    "mean_token_figures": ".figures._mean_token",
     "token_figures": ".figures._token_figures",
     "mpi_rows": ".ops._mpi",
     "noise": ".ops._delta",

@@ -17,11 +17,10 @@ from ..models._layers import Layer
 from ..models._weights import Weight
 from ..ops._functional import whole_number
 from ..ops._response import without_autocast
-from . import _figures
+from . import _figures, _mean_token
 from ._router_stats import BIAS, modules_of
 
 LEAST = 3  # entries that a list needs for a rank correlation (CPL_SIGNS_LEAST)
-FEW = 8  # tokens that an expert needs for a row in M_tok (CPL_ROUTING_FEW)
 
 
 # ---- rank correlation of many lists ----
@@ -167,11 +166,11 @@ def _likeness(x: Tensor, y: Tensor) -> Dict[str, float]:
 
 def _tokens_M(sample: Sample, K: int) -> Dict[str, float]:
     """Returns `tokens_M` of `couplet inspect --text`. M_tok[i,j] is the mean response of expert j to the tokens for
-    which expert i is among the K with the largest score. Experts with fewer than FEW such tokens are left out."""
+    which expert i is among the K with the largest score. Experts with fewer than _mean_token.FEW such tokens are left out."""
     scores, a = sample.scores.cpu().double(), sample.responses.cpu().double()
     chosen = scores.argsort(dim=1, descending=True, stable=True)[:, :K]
     sent = torch.zeros_like(a).scatter_(1, chosen, 1.0)
-    kept = sent.sum(0) >= FEW
+    kept = sent.sum(0) >= _mean_token.FEW
     M_tok, M, centred = (
         (sent.T @ a / sent.sum(0)[:, None])[kept][:, kept],
         *(v.cpu().double()[kept][:, kept] for v in (sample.M, sample.centred_M)),
@@ -199,6 +198,7 @@ class Sample(NamedTuple):
     places: Tensor  # int64 [S]: index among the tokens that the router has read, from 0
     M: Tensor  # [n, n], |R_i W_j|; of latent experts, as the responses, of projected rows
     centred_M: Tensor  # [n, n], M for R_i less the mean row
+    mean_token: _mean_token.MeanToken
 
 
 class TokenRecord:
@@ -245,33 +245,40 @@ class TokenRecord:
             rows = rows if latent is None else latent.read(rows)
             found = _figures.responses(rows, layer.gates(weights), layer.gate_half or "").columns.mT
             S, n = len(x), len(R)
-            return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S : S + n], found[S + n :])
+            mean_token = _mean_token.mean_token(x, R, layer.gates(weights), layer.gate_half or "", latent)
+            return Sample(x @ R.T, found[:S], torch.cat(reader.places), found[S : S + n], found[S + n :], mean_token)
 
-    def figures(self, per_layer: bool = False, ids: Any = None) -> Dict[str, float]:
+    def figures(self, per_layer: bool = False, ids: Any = None, nulls: bool = False, seed: int = 0) -> Dict[str, float]:
         """Returns `couplet.token_figures` of each layer's tokens, means over the layers that have them: `signs.NAME`,
         for centred scores `centred_signs.NAME`, and `agreement.NAME`. `tokens_M.NAME` describes M_tok, the mean
         responses to the tokens of each expert: shares of rows and columns with the largest entry on the diagonal, and
-        correlations with M and with M of centred rows (docs/method.md 5.3). `agreement.top1`, `agreement.overlap` and
-        `tokens_M` are left out where K is unknown, and where experts are not chosen by the largest x . R_i alone
+        correlations with M and with M of centred rows (docs/method.md 5.3). `mean_token.NAME` are those of
+        `couplet.mean_token_figures`. `agreement.top1`, `agreement.overlap`, `mean_token.agreement_chosen`,
+        `mean_token.dz` and `tokens_M` are left out where K is unknown, and where experts are not chosen by the largest x . R_i alone
         (correction bias, bias, groups, experts that compute nothing).
 
         per_layer: adds `name/3` of layer 3 and so on.
         ids: whole numbers, one for each token that a router has read within `with`, in its order (`input_ids` of one
-            forward pass), for `signs.ids` and `centred_signs.ids`; None: left out."""
+            forward pass), for `signs.ids` and `centred_signs.ids`; None: left out.
+        nulls: adds `mean_token.null.NAME.mean`, `.std` and `.p`, each layer's figure over 1,000 permutations of the
+            experts, drawn with `seed`. They have no means over layers: give per_layer too."""
         for reader in self._readers:
             if ids is not None and reader.seen:
                 ids = _checked_ids(ids, reader.seen)
         each = {
-            layer.number: self._of_layer(layer, module, sample, ids)
+            layer.number: self._of_layer(layer, module, sample, ids, nulls, seed)
             for layer, module, sample in zip(self._erc.layers, self._modules, self.samples().values())
         }
         names = list(dict.fromkeys(name for f in each.values() for name in f))
+        names = [name for name in names if not name.startswith("mean_token.null.")]
         result = {name: _mean([f[name] for f in each.values() if name in f]) for name in names}
         if per_layer:
             result.update({f"{name}/{number}": value for number, f in each.items() for name, value in f.items()})
         return result
 
-    def _of_layer(self, layer: Layer, module: nn.Module, sample: Sample, ids: Optional[Tensor]) -> Dict[str, float]:
+    def _of_layer(
+        self, layer: Layer, module: nn.Module, sample: Sample, ids: Optional[Tensor], nulls: bool, seed: int
+    ) -> Dict[str, float]:
         K = self._top_k or layer.K or None
         K = K if _chooses_largest(self._erc.model, layer, module) else None
         own = None if ids is None else ids[sample.places.cpu()]
@@ -280,6 +287,11 @@ class TokenRecord:
             K_of = None if centred else K
             for name, value in token_figures(sample.scores, sample.responses, own, centred, K_of).items():
                 found[name if name.startswith("agreement.") else begin + name] = value
+        own_mean = _mean_token.of_layer(
+            sample.scores, sample.responses, sample.mean_token, K, nulls, seed, layer.number
+        )
+        own_mean.pop("agreement")  # agreement.spearman_mean
+        found.update({f"mean_token.{name}": value for name, value in own_mean.items()})
         return {**found, **(_tokens_M(sample, K) if K else {})}
 
 
