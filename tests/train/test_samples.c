@@ -7,7 +7,7 @@
 #include "tensor/backend/backend.h"
 #include "train/step.h"
 
-enum { LENGTH = 16, BATCH = 4, TOKENS = BATCH * LENGTH, LAYERS = 2, EXPERTS = 6, CHOSEN = 2 };
+enum { LENGTH = 16, BATCH = 4, TOKENS = BATCH * LENGTH, LAYERS = 2, CHOSEN = 2 };
 
 static const char *const sizes[] =
     LIST("model.hidden_size=12", "model.intermediate_size=8", "model.num_hidden_layers=2",
@@ -140,6 +140,33 @@ TEST(figures_are_those_of_the_tokens_that_layers_read)
                     assert_near(r->layers[l].tokens[f], want.value[f], 1e-5);
             }
             assert_true(isfinite(r->layers[l].tokens[CPL_MEAN_TOKEN_AGREEMENT_MU_OFF]));
+        }
+    }
+    run_gone(r);
+}
+
+/* Of 2,048 tokens every second one is kept, with its choices. 32 passes read the same 64 tokens. */
+TEST(a_part_of_many_tokens_is_evenly_spread)
+{
+    enum { ALL = 2048, KEPT = 1024 };
+    run *r           = run_new(NULL);
+    const int64_t d  = r->settings.model.d_model;
+    r->pass.on_layer = keep_all;
+    r->pass.ctx      = r;
+    cpl_model_forward(&r->model, &r->pass, r->step.tokens.ids, cpl_tensor_none(), NULL);
+    cpl_step_samples_begin(&r->step, LAYERS, ALL);
+    for (int64_t place = 0; place < ALL; place += TOKENS) {
+        cpl_step_samples_watch(&r->step, place, TOKENS);
+        cpl_model_forward(&r->model, &r->step.pass, r->step.tokens.ids, cpl_tensor_none(), NULL);
+    }
+    for (int64_t l = 0; l < LAYERS; l++) {
+        const cpl_token_samples *s = &r->step.samples[l], *own = &r->own[l];
+        assert_int_equal(s->count, KEPT);
+        for (int64_t i = 0; i < KEPT; i++) {
+            const int64_t t = (2 * i + 1) % TOKENS;
+            for (int64_t k = 0; k < d; k++) assert_near(s->x[i * d + k], own->x[t * d + k], 1e-6);
+            assert_memory_equal(s->chosen + i * CHOSEN, own->chosen + t * CHOSEN,
+                                CHOSEN * sizeof *s->chosen);
         }
     }
     run_gone(r);
