@@ -161,12 +161,14 @@ def check_verdict(out, page, figures):
     repeated."""
     said, routing = figures["routing"]["verdict"], figures["routing"]
     rho = sum(layer["agreement"]["spearman_mean"] for layer in routing["layers"]) / LAYERS
+    centred = sum(layer["mean_token"]["agreement_centred"] for layer in routing["layers"]) / LAYERS
     want = (
         "run against" if rho <= -0.3 else "do not follow" if rho < 0.3 else "follow in part" if rho < 0.6 else "follow"
     )
     check(
         routing["state"] == want
         and f" {rho:.2f} (by layer" in said
+        and f"the rank correlation is {centred:.2f}." in said.replace("\n", " ")
         and said.startswith(
             f"Over {routing['sampled']} of the {routing['tokens']} tokens read, the router's choices {want} the"
         ),

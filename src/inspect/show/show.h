@@ -101,9 +101,11 @@ void cpl_coupling_verdict(cpl_text *out, const cpl_coupling_report *report);
  * "follow", ..., or NULL if that is undecided. */
 const char *cpl_routing_state(const cpl_routing_report *report);
 
-/* Holds means over the layers. Means of rho and own are over the layers that have a value. */
+/* Holds means over the layers. Means of rho, centred and own are over the layers that have a value,
+ * and NaN if none has. */
 typedef struct cpl_routing_summary {
-    double rho, least, most; /* rho is NaN if no layer has rho */
+    double rho, least, most;
+    double centred; /* rho without the main effects of the experts */
     double top1, overlap;
     double own; /* share of the rows of M_tok whose own entry is the largest */
 } cpl_routing_summary;

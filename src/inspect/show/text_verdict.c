@@ -11,12 +11,14 @@ enum { FEWEST = 100 }; /* least number of tokens for a verdict */
 cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
 {
     cpl_routing_summary t = {.least = INFINITY, .most = -INFINITY};
-    int64_t ranked = 0, kept = 0;
+    int64_t ranked = 0, kept = 0, centred = 0;
     for (int64_t i = 0; i < r->n_layers; i++) {
         const cpl_routing_layer *l = &r->layers[i];
         t.top1 += l->top1 / (double)r->n_layers;
         t.overlap += l->overlap / (double)r->n_layers;
+        const double rho = l->mean_token.value[CPL_MEAN_TOKEN_AGREEMENT_CENTRED];
         if (isfinite(l->m_tok.rows_own) && ++kept) t.own += l->m_tok.rows_own;
+        if (l->M && isfinite(rho) && ++centred) t.centred += rho;
         if (!isfinite(l->rho_mean)) continue;
         ranked++;
         t.rho += l->rho_mean;
@@ -25,6 +27,7 @@ cpl_routing_summary cpl_routing_summary_of(const cpl_routing_report *r)
     }
     t.rho /= (double)ranked; /* NaN without ranked layers */
     t.own /= (double)kept;
+    t.centred /= (double)centred;
     return t;
 }
 
@@ -66,6 +69,11 @@ void cpl_routing_verdict(cpl_text *out, const cpl_routing_report *r)
                     "(chance: %.3g %%), and %.3g %% of the experts chosen are among the %lld that "
                     "respond most (chance: %.3g %%).",
                     100 * t.top1, 100 / n, 100 * t.overlap, (long long)r->top_k, 100 * K / n);
+    if (isfinite(t.centred))
+        cpl_text_printf(out,
+                        " Without the main effects of the experts, which respond more or less to "
+                        "every token, the rank correlation is %.2f.",
+                        t.centred);
     if (isfinite(t.own))
         cpl_text_printf(out,
                         " The tokens of an expert excite that expert most, on average, for %.3g %% "
