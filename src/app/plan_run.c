@@ -96,7 +96,8 @@ static cpl_status count(cpl_plan_counted *out, cpl_plan_input *sent, const cpl_p
     cpl_mesh mesh = cpl_plan_mesh(input->ranks, input->expert_parallel, 0, model->n_experts);
     cpl_share share;
     const cpl_lm_batch_settings windows = {.window = s->data.seq_len};
-    *out = (cpl_plan_counted){.step = cpl_step_bytes(s, &own, input->micro_sequences)};
+    *out = (cpl_plan_counted){.step      = cpl_step_bytes(s, &own, input->micro_sequences),
+                              .step_host = cpl_step_host_bytes(s, &own, input->micro_sequences)};
     if (s->eval.tasks.count || s->eval.prompts.count) {
         out->evaluation = cpl_lm_batch_bytes(&own, &windows);
         out->evaluating = cpl_lm_batch_work(&own, &windows);

@@ -152,8 +152,8 @@ bool cpl_plan_on_gpu(const cpl_plan_input *input)
 }
 
 /* Returns the host memory with a GPU: for an operation without a kernel its scratch
- * (tensor/cuda/borrowed.c) and a copy of the largest parameter, and pinned pieces of 4 MiB for
- * copies. */
+ * (tensor/cuda/borrowed.c) and a copy of the largest parameter, pinned pieces of 4 MiB for copies,
+ * and the arrays of a step. */
 static size_t host_bytes(const cpl_plan_input *input)
 {
     const cpl_model_settings *c = &input->model;
@@ -164,7 +164,8 @@ static size_t host_bytes(const cpl_plan_input *input)
     if (!cpl_plan_on_gpu(input)) return 0;
     cpl_backend_cpu(&cpu, input->compute, input->n_threads);
     return cpu.ops->scratch_bytes(&cpu, &work) +
-           (size_t)(experts > v ? experts : v) * sizeof(float) + ((size_t)8 << 20);
+           (size_t)(experts > v ? experts : v) * sizeof(float) + ((size_t)8 << 20) +
+           input->counted.step_host;
 }
 
 static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
@@ -177,12 +178,14 @@ static cpl_plan_bytes bytes_of(const cpl_plan_input *input)
     if (input->counted.divides_masters)
         b.weights = cpl_model_bytes_over(&own, input->compute, input->seq_len) - b.compute_copies;
     count_optimizer(&b, input, set_bytes(&own));
-    b.activations = pass_bytes(input, &own);
-    b.coupling    = input->counted.step > b.activations ? input->counted.step - b.activations : 0;
-    b.exchange    = rows_bytes(input, cpl_plan_balanced_rows(input), &b.scratch);
-    b.host        = host_bytes(input);
-    b.evaluation  = input->counted.evaluation;
-    b.device      = cpl_plan_on_gpu(input) ? cpl_gpu_device_bytes : 0;
+    const size_t of_host = cpl_plan_on_gpu(input) ? input->counted.step_host : 0;
+    const size_t step    = input->counted.step - of_host;
+    b.activations        = pass_bytes(input, &own);
+    b.coupling           = step > b.activations ? step - b.activations : 0;
+    b.exchange           = rows_bytes(input, cpl_plan_balanced_rows(input), &b.scratch);
+    b.host               = host_bytes(input);
+    b.evaluation         = input->counted.evaluation;
+    b.device             = cpl_plan_on_gpu(input) ? cpl_gpu_device_bytes : 0;
 #define CPL_PLAN_PART(name, sentence) b.total += b.name;
 #include "plan/bytes.def"
     b.worst = b.total - b.scratch - b.exchange;

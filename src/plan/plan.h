@@ -42,6 +42,7 @@ extern const cpl_plan_term_row cpl_plan_terms[CPL_N_PLAN_TERMS];
 /* Sizes of one rank that the room train counts, which this room may not call. */
 typedef struct cpl_plan_counted {
     size_t step;          /* memory of a step of the loop (cpl_step_bytes); 0: memory of one pass */
+    size_t step_host;     /* part of `step` (cpl_step_host_bytes) */
     size_t optimizer;     /* cpl_optimizer_bytes; this and the next two are not read for one rank */
     size_t messages;      /* part of `optimizer`: buffers of pending messages */
     size_t moments;       /* part of `optimizer`: the two moments of the rank's part */

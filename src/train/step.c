@@ -119,6 +119,12 @@ size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *co
     return cpl_tensor_arena_bytes(&measured);
 }
 
+size_t cpl_step_host_bytes(const cpl_settings *settings, const cpl_model_settings *config,
+                           int64_t micro)
+{
+    return measure(settings, config, micro).host.peak;
+}
+
 cpl_status cpl_step_init(cpl_step *step, cpl_backend *be, const cpl_settings *settings,
                          const cpl_model_settings *config, int64_t micro, cpl_share *share)
 {

@@ -88,8 +88,11 @@ typedef struct cpl_step {
     cpl_group alone, *world; /* world: all ranks of the mesh, or `alone` */
 } cpl_step;
 
+/* Return the memory of a step, and the part of it that is in host memory with a GPU too. */
 size_t cpl_step_bytes(const cpl_settings *settings, const cpl_model_settings *config,
                       int64_t micro);
+size_t cpl_step_host_bytes(const cpl_settings *settings, const cpl_model_settings *config,
+                           int64_t micro);
 
 /* Takes the memory of a step. The backend's scratch must be reserved for cpl_step_work. `share`
  * belongs to the optimizer, which must outlive the step. It is NULL for one process. */
