@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""decide.py RESULTS.json | --simulate N [--seed S]: the decisions of experiments/gpu/README.md.
+"""decide.py RESULTS.json [--final] | --simulate N [--seed S]: the decisions of experiments/gpu/README.md.
 
-RESULTS.json is what pairs.py wrote. Seeds count whose four arms are all there with a finite loss.
+RESULTS.json is what pairs.py wrote. Seeds count whose four arms are all there with a finite loss. While runs of the
+seeds are missing, no figure is printed: pairs.py --from makes them. --final decides without them, and ends the series.
 
 --simulate N: reads no results. It makes N series of results with known effects and the registered deviation of pairs,
 decides each, and prints how often a family claims what is false, and how often it finds what is true. It exits with 1 if
@@ -79,7 +80,22 @@ def decide(runs):
     return decided
 
 
-def show(results):
+def made(results):
+    """Returns the number of seeds whose four arms have been run, with finite losses or not, and the number to be run."""
+    there = {(run["arm"], run["seed"]) for run in results["runs"]}
+    arms = [arm for pair in PAIRS.values() for arm in pair]
+    done = sum(all((arm, seed) in there for arm in arms) for seed in {seed for _, seed in there})
+    return done, results.get("seeds", SEEDS)
+
+
+def show(results, final):
+    done, seeds = made(results)
+    if done < seeds and not final:
+        print(
+            f"{done} of {seeds} seeds were run, and nothing is decided yet: pairs.py --from runs the others. --final "
+            "decides without them; then no run may be added."
+        )
+        return
     runs, left_out = complete(results["runs"])
     if results["rehearsal"]:
         print("This is a rehearsal. Its sizes or settings are not the registered ones, and it decides nothing.")
@@ -169,6 +185,7 @@ def simulate(count):
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("results", nargs="?", type=pathlib.Path)
+    words.add_argument("--final", action="store_true", help="decides a series that was cut, and ends it")
     words.add_argument("--simulate", type=int, metavar="N")
     words.add_argument("--seed", type=int, default=1)
     words = words.parse_args()
@@ -177,7 +194,7 @@ def main():
         return int(simulate(words.simulate))
     if not words.results:
         sys.exit("decide: name a results.json, or --simulate N")
-    show(json.loads(words.results.read_text()))
+    show(json.loads(words.results.read_text()), words.final)
     return 0
 
 

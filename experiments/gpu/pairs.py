@@ -208,10 +208,11 @@ class Program:
             self.losses.index_copy_(0, self.at, torch.cat((parts.detach(), norm.mT))[None])
             self.at += 1
 
-    def record(self) -> None:
-        """Records the step, on a GPU as a CUDA graph. The state is that of a few steps later: `start` sets it."""
+    def record(self, graph: bool = True) -> None:
+        """Records the step, on a GPU as a CUDA graph, if `graph`. The state is that of a few steps later: `start` sets
+        it."""
         self.repeat = self.step
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or not graph:
             return
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -219,10 +220,10 @@ class Program:
             for _ in range(2):
                 self.step()
         torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        self.repeat = graph.replay
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(recorded):
+            self.step()  # the outer context gives the stream back if the capture fails
+        self.repeat = recorded.replay
 
     def train(self, until: float = math.inf) -> float:
         """Trains all steps and returns the seconds. Past `until` on the clock it stops and raises TimeoutError."""
@@ -298,19 +299,21 @@ def finite(value: float) -> float | None:
 def fused(
     settings: Dict[str, str], tokens: pathlib.Path, N: int, device: torch.device, **more: Any
 ) -> Tuple[Program, str]:
-    """Returns a program that is ready, and a word on its kernels. On a GPU the pieces are compiled; without a compiler
-    they are run as they are."""
-    tries = [(Pieces.compiled, "compiled")] if device.type == "cuda" else []
-    for pieces, word in [*tries, (Pieces, "not compiled")]:
+    """Returns a program that is ready, and a word on its kernels. On a GPU the pieces are compiled and the step is a CUDA
+    graph. Without a compiler the pieces are run as they are, and where no graph can be recorded, the steps too."""
+    tries = [(Pieces.compiled, True, "compiled"), (Pieces, True, "not compiled")]
+    last = (Pieces, False, "not compiled, without a CUDA graph")
+    for pieces, graph, word in [*tries, last] if device.type == "cuda" else tries[1:]:
         program = Program(settings, tokens, N, device, pieces=pieces(), **more)
         program.start([("E1", 0)] * N)
         try:
-            program.record()
+            program.record(graph)
             return program, word
         except Exception as error:  # Triton's exceptions have no common class
-            if word == "not compiled":
+            if not graph or device.type != "cuda":
                 raise
-            print(f"pairs: torch.compile failed, {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+            said = str(error).partition("\n")[0]
+            print(f"pairs: a step that is {word} cannot be recorded, {type(error).__name__}: {said}", flush=True)
             del program
             torch.cuda.empty_cache()
     raise AssertionError

@@ -184,6 +184,33 @@ def test_time_is_kept_and_a_second_call_goes_on(tokens, tmp_path):
         rehearsed(tokens, tmp_path / "d", "--replicas", "4", "--seeds", "4", "--from", str(tmp_path / "part.json"))
 
 
+def test_a_step_that_cannot_be_recorded_runs_as_it_is(monkeypatch, capsys):
+    """Without a compiler the pieces are plain, and without a CUDA graph the steps are repeated one by one."""
+    failing, found = [], []
+
+    class Program:
+        def __init__(self, *words, pieces):
+            self.compiled = pieces != replicas.PLAIN
+
+        def start(self, runs):
+            assert runs == [("E1", 0)] * 4
+
+        def record(self, graph):
+            found.append((self.compiled, graph))
+            if len(found) in failing:
+                raise AssertionError
+
+    monkeypatch.setattr(pairs, "Program", Program)
+    for failing, word in (((), "compiled"), ((1,), "not compiled"), ((1, 2), "not compiled, without a CUDA graph")):
+        found.clear()
+        assert pairs.fused({}, ROOT, 4, torch.device("cuda"))[1] == word
+        assert found == [(True, True), (False, True), (False, False)][: len(failing) + 1]
+        assert capsys.readouterr().out.count("cannot be recorded, AssertionError") == len(failing)
+    failing, _ = (1, 2, 3), found.clear()
+    with pytest.raises(AssertionError):
+        pairs.fused({}, ROOT, 4, torch.device("cuda"))
+
+
 # ---- decisions ----
 
 
@@ -220,3 +247,17 @@ def test_incomplete_seeds_are_left_out():
     assert decide.decide(kept)["with z-loss"][4] == 38
     few = decide.decide(decide.complete(results((0.1, 0.1), n=31))[0])
     assert all(one[0].startswith("undecided") for one in few.values())
+
+
+def test_a_series_is_decided_once(capsys):
+    """A series that was cut shows no figure before it is ended."""
+    cut = dict(runs=results((0.1, 0.1), n=40), seeds=64, rehearsal=False, dtype="bf16", end="the time was over")
+    cut["machine"] = dict(device="invented", torch="2.4")
+    decide.show(cut, False)
+    said = capsys.readouterr().out
+    assert said.startswith("40 of 64 seeds were run") and "nats" not in said
+    decide.show(cut, True)
+    assert capsys.readouterr().out.count(": worse") == 2
+    cut["runs"][0]["nats"] = None  # a run that failed was run
+    decide.show({**cut, "seeds": 40}, False)
+    assert "left out: 0" in capsys.readouterr().out
