@@ -131,7 +131,7 @@ static cpl_status report_change(const change *c, const char *where, const cpl_lo
     if (!where)
         status = CPL_FAIL(CPL_ERR_INPUT,
                           "%s is %s in the run and cannot become %s when it is resumed; begin a "
-                          "new run (--from starts from this one's weights)",
+                          "new run (--from starts from this one's weights, for an equal model)",
                           name, was.bytes, is.bytes);
     else if (is_path(c->setting))
         cpl_log_warn(log, "%s was %s when %s was written, config.yaml says %s now", name, was.bytes,
