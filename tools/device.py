@@ -65,7 +65,7 @@ PYTHON = (*SCRIPT, "python/couplet", "python/tests", "python/pyproject.toml", "t
 PAIRS = (
     *SCRIPT,
     *(f"experiments/gpu/{name}.py" for name in ("replicas", "pairs", "decide")),
-    *(f"experiments/tools/{name}.py" for name in ("mean_token", "hypothesis_tests")),
+    *(f"experiments/tools/{name}.py" for name in ("mean_token", "hypothesis_tests", "records", "runs_table")),
     *(
         f"python/couplet/{name}"
         for name in ("reference.py", "ops/_noise.py", "compare/_yaml.py", "compare/defaults.json")

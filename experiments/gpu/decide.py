@@ -22,6 +22,7 @@ from hypothesis_tests import one_sample  # noqa: E402
 PAIRS = {"without z-loss": ("E0", "V0"), "with z-loss": ("E1", "V1")}  # the registered tests
 BESIDE = {"T1 - V1": ("T1", "V1"), "T1 - E1": ("T1", "E1")}  # reported, not tested
 LEVEL, BOUND, LEAST = 0.05, 0.01, 32  # of each family; nats; seeds
+MOST_SKIPPED = 5  # steps; couplet train gives up after as many in a row (train.max_skipped)
 DEVIATION, LEVEL_OF_SEED, SEEDS = 0.030, 0.035, 96  # of pairs, of the seeds of an arm (nats); for --simulate
 
 
@@ -37,7 +38,9 @@ def differences(runs, arm, other, figure):
 
 
 def nats(run):
-    return run["nats"] if run["nats"] is not None and math.isfinite(run["nats"]) else None
+    """Returns the loss of a run, or None if it does not count: it is not finite, or MOST_SKIPPED steps were skipped."""
+    fits = run["nats"] is not None and math.isfinite(run["nats"]) and run["skipped"] < MOST_SKIPPED
+    return run["nats"] if fits else None
 
 
 def dz(run):

@@ -242,9 +242,10 @@ def test_decisions(effects, words):
 def test_incomplete_seeds_are_left_out():
     runs = results((0.0, 0.0), n=40)
     runs[0]["nats"] = None
+    runs[-1]["skipped"] = decide.MOST_SKIPPED  # a run that diverged
     kept, left_out = decide.complete([run for run in runs if (run["arm"], run["seed"]) != ("E0", 5)])
-    assert left_out == [0, 5] and len(kept) == 38 * 4
-    assert decide.decide(kept)["with z-loss"][4] == 38
+    assert left_out == [0, 5, 39] and len(kept) == 37 * 4
+    assert decide.decide(kept)["with z-loss"][4] == 37
     few = decide.decide(decide.complete(results((0.1, 0.1), n=31))[0])
     assert all(one[0].startswith("undecided") for one in few.values())
 
