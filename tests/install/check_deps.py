@@ -206,7 +206,7 @@ def check_targets():
             first.setdefault(target, line.strip().lstrip("@"))
         elif ":" in line and not line.startswith((" ", ".")):
             target = line.split(":")[0] if "##" in line else None
-            if target and line.split("##")[0].split(":")[1].strip() == "release":
+            if target and line.split("##")[0].split(":")[1].split()[:1] == ["release"]:
                 first[target] = "tools/deps.sh"  # the line of release
     for name, line in first.items():
         check(line.startswith("tools/deps.sh") or name in ("clean", "help"), f"make {name}: {line}")
