@@ -1,26 +1,12 @@
 /* test_power_step.c - a training step with model.router mpi against the same step of a model whose
  * softmax router has the rows R': losses are equal, and the gradients of R and W_g follow from those
  * of R' and W_g by the chain rule in double (docs/method.md 2.6). */
-#include "model/aux_losses.h"
-#include "tensor/backend/backend.h"
-#include "tensor/poison/poison.h"
-#include "train/golden_model.h"
+#include "train/one_step.h"
 
 enum { WIDTH = 8, EXPERT = 3, LAYERS = 2, N = 4, B = 4, S = 6, ROWS = N * WIDTH };
 enum { GATES = N * EXPERT * WIDTH };
 
 static const double TOLERANCE = 2e-5; /* relative to the largest number of a tensor */
-
-/* A model with one step. `end` releases all memory. */
-typedef struct world {
-    cpl_settings settings;
-    cpl_backend cpu, poison, *be;
-    cpl_model model;
-    cpl_step step;
-    cpl_tensor_arena arena;
-    cpl_params grads;
-    cpl_metrics metrics;
-} world;
 
 static void configure(cpl_settings *s, const char *router, const char *const *more)
 {
@@ -39,37 +25,11 @@ static void configure(cpl_settings *s, const char *router, const char *const *mo
     assert_ok(cpl_aux_resolve(&s->losses, &s->model));
 }
 
-static void take_grads(world *w)
-{
-    cpl_params_take(&w->grads, &w->arena, &w->settings.model, CPL_F32);
-    cpl_metrics_take(&w->metrics, &w->arena.host, &w->settings.model, 0);
-}
-
 static void begin(world *w, const char *router, const char *const *more, bool poisoned)
 {
     memset(w, 0, sizeof *w);
     configure(&w->settings, router, more);
-    const cpl_model_settings *config = &w->settings.model;
-    const cpl_work work              = cpl_step_work(&w->settings, config, 2);
-    assert_ok(cpl_backend_open(w->be = &w->cpu, "cpu", CPL_F32, 2));
-    if (poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
-    assert_ok(cpl_backend_reserve(w->be, &work));
-    assert_ok(cpl_model_init(&w->model, w->be, config, S));
-    cpl_model_randomize(&w->model, 3);
-    assert_ok(cpl_step_init(&w->step, w->be, &w->settings, config, 2, NULL));
-    w->arena = cpl_tensor_arena_measure();
-    take_grads(w);
-    assert_ok(cpl_tensor_arena_init(&w->arena, w->be, &w->arena, "gradients and metrics"));
-    take_grads(w);
-}
-
-static void end(world *w)
-{
-    drop(&w->settings);
-    cpl_tensor_arena_free(&w->arena);
-    cpl_step_free(&w->step);
-    cpl_model_free(&w->model);
-    cpl_backend_free(w->be);
+    begin_world(w, 2, poisoned);
 }
 
 /* Computes the gradient of two micro-batches. */
@@ -79,14 +39,7 @@ static void run_step(world *w, bool with_figures)
     for (int i = 0; i < B * S; i++) ids[i] = (i * i + 3 * i + 1) % 10;
     for (int i = 0; i < B * S; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
     const cpl_step_batch batch = {ids, target, NULL, B, B * (S - 1)};
-    w->metrics.step            = 1;
-    for (int64_t i = 0; i < cpl_params_count(&w->model.config); i++) {
-        const cpl_param p = cpl_params_at(&w->model.config, i);
-        w->be->ops->fill(w->be, *cpl_params_tensor(&w->grads, &p), 0);
-    }
-    cpl_step_gradient(&w->step, &w->model, &w->grads, &w->settings, &batch, with_figures, false,
-                      &w->metrics);
-    assert_ok(w->be->ops->sync(w->be));
+    compute_gradient(w, &batch, 1, with_figures);
 }
 
 /* Gives the twin the rows that score tokens, and all other weights. */

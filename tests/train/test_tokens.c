@@ -1,10 +1,7 @@
 /* test_tokens.c - the moving means of erc.proxy tokens over steps of a tiny model, and the loss that
  * uses them. */
 #include "couplet.h"
-#include "model/aux_losses.h"
-#include "tensor/backend/backend.h"
-#include "tensor/poison/poison.h"
-#include "train/golden_model.h"
+#include "train/one_step.h"
 
 enum { WIDTH = 8, LAYERS = 2, N = 4, B = 4, S = 6, STEPS = 4, ROW = WIDTH + 1 };
 
@@ -15,17 +12,6 @@ typedef struct variant {
     int64_t micro;
     bool poisoned;
 } variant;
-
-/* A model with its steps. `end` releases all memory. */
-typedef struct world {
-    cpl_settings settings;
-    cpl_backend cpu, poison, *be;
-    cpl_model model;
-    cpl_step step;
-    cpl_tensor_arena arena;
-    cpl_params grads;
-    cpl_metrics metrics;
-} world;
 
 static void configure(cpl_settings *s, const variant *v)
 {
@@ -42,37 +28,11 @@ static void configure(cpl_settings *s, const variant *v)
     assert_ok(cpl_aux_resolve(&s->losses, &s->model));
 }
 
-static void take_grads(world *w)
-{
-    cpl_params_take(&w->grads, &w->arena, &w->settings.model, CPL_F32);
-    cpl_metrics_take(&w->metrics, &w->arena.host, &w->settings.model, 0);
-}
-
 static void begin(world *w, const variant *v)
 {
     memset(w, 0, sizeof *w);
     configure(&w->settings, v);
-    const cpl_model_settings *config = &w->settings.model;
-    const cpl_work work              = cpl_step_work(&w->settings, config, v->micro);
-    assert_ok(cpl_backend_open(w->be = &w->cpu, "cpu", CPL_F32, 2));
-    if (v->poisoned) cpl_backend_poison(w->be = &w->poison, &w->cpu);
-    assert_ok(cpl_backend_reserve(w->be, &work));
-    assert_ok(cpl_model_init(&w->model, w->be, config, S));
-    cpl_model_randomize(&w->model, 3);
-    assert_ok(cpl_step_init(&w->step, w->be, &w->settings, config, v->micro, NULL));
-    w->arena = cpl_tensor_arena_measure();
-    take_grads(w);
-    assert_ok(cpl_tensor_arena_init(&w->arena, w->be, &w->arena, "gradients and metrics"));
-    take_grads(w);
-}
-
-static void end(world *w)
-{
-    drop(&w->settings);
-    cpl_tensor_arena_free(&w->arena);
-    cpl_step_free(&w->step);
-    cpl_model_free(&w->model);
-    cpl_backend_free(w->be);
+    begin_world(w, v->micro, v->poisoned);
 }
 
 /* Computes the gradient of step number `number`, whose tokens depend on it. */
@@ -82,14 +42,7 @@ static void run_step(world *w, int number)
     for (int i = 0; i < B * S; i++) ids[i] = (i * i + 3 * i * number + number) % 10;
     for (int i = 0; i < B * S; i++) target[i] = i % S == S - 1 ? -1 : ids[i + 1];
     const cpl_step_batch batch = {ids, target, NULL, B, B * (S - 1)};
-    w->metrics.step            = number;
-    for (int64_t i = 0; i < cpl_params_count(&w->model.config); i++) {
-        const cpl_param p = cpl_params_at(&w->model.config, i);
-        w->be->ops->fill(w->be, *cpl_params_tensor(&w->grads, &p), 0);
-    }
-    cpl_step_gradient(&w->step, &w->model, &w->grads, &w->settings, &batch, false, false,
-                      &w->metrics);
-    assert_ok(w->be->ops->sync(w->be));
+    compute_gradient(w, &batch, number, false);
 }
 
 /* Sets out [ROW] to the means of x and |x|^2 over the tokens of the last pass. */
